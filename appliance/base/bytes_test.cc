@@ -1,0 +1,70 @@
+#include "base/bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "base/coding.h"
+
+namespace ph {
+
+TEST(Crc32c, matches_the_published_check_value) {
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);  // RFC 3720 B.4
+  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);
+}
+
+TEST(Crc32c, chains_over_parts) {
+  EXPECT_EQ(crc32c("56789", crc32c("1234")), crc32c("123456789"));
+}
+
+TEST(Coding, round_trips_and_rejects_every_truncation) {
+  std::string out;
+  put_fixed<uint32_t>(out, 0xDEADBEEF);
+  put_varint(out, 0);
+  put_varint(out, UINT64_MAX);
+  put_sized(out, "payload");
+  for (size_t cut = 0; cut <= out.size(); ++cut) {
+    Reader r(ByteView(out).substr(0, cut));
+    auto a = r.fixed<uint32_t>();
+    auto b = r.varint();
+    auto c = r.varint();
+    auto d = r.sized();
+    EXPECT_EQ(r.ok(), cut == out.size());
+    if (r.ok()) {
+      EXPECT_EQ(a, 0xDEADBEEFu);
+      EXPECT_EQ(b, 0u);
+      EXPECT_EQ(c, UINT64_MAX);
+      EXPECT_EQ(d, "payload");
+      EXPECT_TRUE(r.at_end());
+    }
+  }
+}
+
+TEST(Coding, rejects_varints_over_64_bits) {
+  std::string eleven(10, '\x80');
+  eleven += '\x01';
+  Reader r(eleven);
+  r.varint();
+  EXPECT_FALSE(r.ok());
+  std::string big(9, '\xFF');
+  big += '\x02';
+  Reader s(big);
+  s.varint();
+  EXPECT_FALSE(s.ok());
+}
+
+TEST(Coding, keys_sort_as_numbers) {
+  std::string a, b;
+  put_key(a, 255);
+  put_key(b, 256);
+  EXPECT_LT(a, b);
+  EXPECT_EQ(load_key(b.data()), 256u);
+}
+
+TEST(Slice, sub_shares_memory) {
+  Slice whole(std::string("hello world"));
+  Slice part = whole.sub(6);
+  whole = Slice();
+  EXPECT_EQ(part.view(), "world");
+}
+
+}  // namespace ph

@@ -1,0 +1,46 @@
+// Every bound of the system, in one place, with what happens when it is reached. A bound that the operator may move is
+// a configuration key; the number here is then its default.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/ids.h"
+#include "base/time.h"
+
+namespace ph::limits {
+
+// --- events
+inline constexpr size_t kCategoryMax = 200;             // longer: permanent reject
+inline constexpr size_t kCategoriesMax = 10'000;        // per receiver; more: permanent reject, counted
+inline constexpr size_t kHopsMax = 8;                   // sites on a hop list; more: permanent reject "hop_limit"
+inline constexpr size_t kBlockBytesMax = 256 * 1024;    // payload an agent packs into one block
+inline constexpr size_t kLineMaxDefault = 1024 * 1024;  // agent.line_max
+
+// --- link protocol
+inline constexpr size_t kFrameMax = 16 * 1024 * 1024;       // longer: the connection is closed with "frame_too_long"
+inline constexpr size_t kWindowDefault = 16 * 1024 * 1024;  // unacknowledged bytes per upstream
+inline constexpr Duration kRequestTimeout = 30s;            // no progress on an address: its batches go elsewhere
+inline constexpr Duration kResumeTimeout = 5s;  // how long an unreachable receiver is asked before rerouting
+inline constexpr Duration kProbeMin = 100ms;
+inline constexpr Duration kProbeMax = 10s;
+inline constexpr Duration kHandshakeTimeout = 10s;  // TCP accept to HELLO
+inline constexpr Duration kStreamTtl = std::chrono::hours(24 * 7);
+inline constexpr size_t kLinkConnectionsMax = 10'000;  // per listener; more: refused, counted
+inline constexpr size_t kRangesMax = 4096;             // holes per stream at a receiver; more: credit is withheld
+
+// --- spool
+inline constexpr size_t kSegmentBytes = 64 * 1024 * 1024;
+inline constexpr size_t kRecordMax = kFrameMax;
+
+// --- MQTT
+inline constexpr size_t kMqttPacketMax = 1024 * 1024;
+inline constexpr Duration kConnectTimeout = 15s;  // socket accepted to CONNECT
+inline constexpr size_t kInflightMax = 32;
+inline constexpr size_t kMqueueMessagesMax = 1000;
+inline constexpr size_t kMqueueBytesMax = 8 * 1024 * 1024;
+inline constexpr size_t kTopicLevelsMax = 128;
+inline constexpr size_t kTopicAliasMax = 32;
+inline constexpr size_t kClientIdMax = 1024;
+
+}  // namespace ph::limits
