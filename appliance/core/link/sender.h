@@ -1,0 +1,170 @@
+// Sender: the sending half of the link as a pure core. It keeps the window of unacknowledged batches of one upstream
+// over all its receivers, decides who gets what, what must be asked before it is sent again, and how far each stream is
+// settled. The driver (service/relay) carries its effects out in order: persist, then send, then apply.
+//
+// Rules (events.md, amendments 1-4, 6, 11, 14-16, 18):
+//   - A receiver's state is a set of ranges. A batch is acknowledged when ranges of ACK or RESUMED cover it.
+//   - settled = end of the contiguous acknowledged prefix; told in every EVENTS; never goes back.
+//   - Before the first bytes of a stream go to a receiver, WillUse must have been answered by durable().
+//   - After start, nothing of any stream is sent before every receiver that the stream may have used answered RESUME,
+//     or was unreachable for resume_timeout.
+//   - A lost receiver's batches are uncertain: resent to it after it is back and asked; to another one only after
+//     resume_timeout, counted as rerouted_unasked. With one configured receiver they simply wait.
+//   - Within one receiver a stream is sent in ascending order; resends precede newer batches.
+//   - No progress (ACK, CREDIT or TCP-acked bytes) for request_timeout while something is in flight: disconnect.
+//   - Probing: back-off probe_min .. probe_max with jitter; the back-off is reset by the first ACK or RESUMED, not by a
+//     TCP connect or HELLO, so that a receiver that drops sessions right after HELLO is backed off as well (L2).
+//   - A receiver that knows positions above all this stream ever handed out: Renew (amendment 3).
+//   - Health and window follow hop acknowledgements only; far ones only release sources.
+//   - Balancing: smooth weighted round robin among receivers that are resumed, have credit and room in their window.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/limits.h"
+#include "base/random.h"
+#include "base/time.h"
+#include "codec/link/frames.h"
+
+namespace ph::link {
+
+using ReceiverIndex = size_t;
+using SourceIndex = size_t;
+
+struct SenderOptions {
+  struct Receiver {
+    std::string address;
+    uint32_t weight = 1;
+  };
+  std::vector<Receiver> receivers;
+  size_t window_bytes = limits::kWindowDefault;  // unacknowledged bytes in all
+  Duration request_timeout = limits::kRequestTimeout;
+  Duration resume_timeout = limits::kResumeTimeout;
+  Duration probe_min = limits::kProbeMin;
+  Duration probe_max = limits::kProbeMax;
+};
+
+/// A run of consecutive blocks of one stream (port::Batch, kept apart because a core knows no port).
+struct SenderBatch {
+  StreamId stream;
+  uint64_t first = 0;
+  uint64_t last = 0;
+  uint64_t events = 0;
+  Slice packed;
+};
+struct SenderStream {
+  StreamId stream;
+  uint64_t settled = 0;
+  uint64_t far = 0;
+  std::vector<std::string> receivers;
+};
+
+namespace effect {
+struct Connect {
+  ReceiverIndex receiver;
+};
+struct Disconnect {
+  ReceiverIndex receiver;
+  std::string reason;
+};
+struct Send {
+  ReceiverIndex receiver;
+  Encoded frame;
+};
+struct WillUse {
+  SourceIndex source;
+  StreamId stream;
+  ReceiverIndex receiver;
+};
+struct Advanced {
+  SourceIndex source;
+  StreamId stream;
+  uint64_t settled;
+  uint64_t events;
+  uint64_t duplicates;
+};
+struct FarAdvanced {
+  SourceIndex source;
+  StreamId stream;
+  uint64_t far;
+};
+/// One encoded block (with its position range) that the receiver refuses for good. Precedes the Advanced that passes
+/// it.
+struct Rejected {
+  SourceIndex source;
+  StreamId stream;
+  uint64_t first;
+  uint64_t last;
+  Slice block;
+  std::string reason;
+};
+struct ReroutedUnasked {
+  SourceIndex source;
+  uint64_t events;
+};
+struct Renew {
+  SourceIndex source;
+  StreamId stream;
+};
+/// The source's bytes have room again, or it may begin: pull.
+struct Wanted {};
+}  // namespace effect
+using SenderEffect =
+    std::variant<effect::Connect, effect::Disconnect, effect::Send, effect::WillUse, effect::Advanced,
+                 effect::FarAdvanced, effect::Rejected, effect::ReroutedUnasked, effect::Renew, effect::Wanted>;
+
+enum class ReceiverState : uint8_t { idle, connecting, resuming, ready };
+struct ReceiverStatus {
+  std::string address;
+  ReceiverState state = ReceiverState::idle;
+  uint64_t in_flight_batches = 0;
+  uint64_t in_flight_bytes = 0;
+  uint64_t uncertain_batches = 0;
+  uint64_t connects = 0;  // attempts
+  uint64_t failures = 0;
+  std::string last_error;
+};
+
+class Sender {
+ public:
+  /// `random` must outlive the sender.
+  static std::unique_ptr<Sender> make(SenderOptions options, Random& random);
+  virtual ~Sender() = default;
+
+  /// Registers a source before start(); `streams` as of EventSource::open_streams().
+  virtual SourceIndex add_source(std::vector<SenderStream> streams, bool wants_far) = 0;
+  virtual void start(Instant now) = 0;
+
+  // From the driver. After Connect: connected() once HELLO went both ways, or disconnected() if that failed or later.
+  virtual void connected(ReceiverIndex receiver, const Hello& peer, Instant now) = 0;
+  virtual void disconnected(ReceiverIndex receiver, std::string reason, Instant now) = 0;
+  /// RESUMED, ACK, CREDIT, HOLD, RELEASE, PING, PONG, GOODBYE. A frame that breaks the protocol (ACK of what was never
+  /// sent, say) gives Disconnect with a reason.
+  virtual void received(ReceiverIndex receiver, const Frame& frame, Instant now) = 0;
+  /// The peer's kernel acknowledged further bytes.
+  virtual void progressed(ReceiverIndex receiver, Instant now) = 0;
+  virtual void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) = 0;
+
+  /// Bytes that offer() may bring now; 0 while starting up, or when the window is full, or no receiver can take more.
+  virtual size_t room() const = 0;
+  /// The next batch of a source; positions follow the stream's last batch (or its settled position).
+  virtual void offer(SourceIndex source, SenderBatch batch, Instant now) = 0;
+  /// The stream has ended and is settled: CLOSE goes to every receiver that used it and is connected.
+  virtual void close_stream(StreamId stream) = 0;
+
+  virtual void tick(Instant now) = 0;
+  /// When tick() is due at the latest; Instant::max() if never.
+  virtual Instant deadline() const = 0;
+  /// What to do, in order; clears the list.
+  virtual std::vector<SenderEffect> take_effects() = 0;
+
+  virtual std::vector<ReceiverStatus> receivers() const = 0;
+  virtual uint64_t unacked_events() const = 0;
+  virtual uint64_t unacked_bytes() const = 0;
+};
+
+}  // namespace ph::link

@@ -1,0 +1,48 @@
+// Where MQTT and events meet: the tap (publishes become events) and the sink (events become publishes). The broker and
+// the event plane know each other only through these.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/result.h"
+#include "base/time.h"
+
+namespace ph::port {
+
+/// An MQTT application message between broker and event plane.
+struct Message {
+  std::string topic;
+  Slice payload;
+  uint8_t qos = 0;
+  bool retain = false;
+  uint64_t expiry_seconds_plus_one = 0;  // 0: none
+  std::string properties;                // MQTT 5 properties, encoded, without length, alias, subscription id, expiry
+};
+
+/// Implemented by the event plane, called by broker workers.
+class MessageTap {
+ public:
+  virtual ~MessageTap() = default;
+  /// Whether a route wants this topic. Cheap, callable from any worker: matched against an immutable snapshot.
+  virtual bool wants(std::string_view topic) const = 0;
+  /// Takes a message for every matching route. `done` runs on the event plane's loop, once the message is as durable as
+  /// its routes ask ("local": the group commit; "far": the end of its way); the caller posts back to its own loop. An
+  /// error (spool full, disk) means that nothing was kept: no PUBACK, or 0x97 to a version 5 client.
+  virtual void take(Message message, std::move_only_function<void(Result<>)> done) = 0;
+};
+
+/// Implemented by the broker, called on the event plane's loop.
+class MessageSink {
+ public:
+  virtual ~MessageSink() = default;
+  /// Publishes to local subscribers. `done` runs on the event plane's loop when it is in the sessions' queues. The hop
+  /// list stays with the event plane: a message from a sink is not tapped again unless a route leads to a site that
+  /// is not on it.
+  virtual void publish(Message message, std::move_only_function<void(Result<>)> done) = 0;
+};
+
+}  // namespace ph::port

@@ -1,0 +1,110 @@
+// Network: byte streams with their bounds in view. One Connection interface serves links, MQTT and the simulator.
+//
+// A loop reads each readable socket into its one shared buffer and hands the bytes to the handler; what a handler
+// appends to a connection during one turn of the loop is written once, gathered, at the end of the turn.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/result.h"
+#include "base/time.h"
+
+namespace ph::port {
+
+/// "host:port", "[v6]:port"; ":0" lets the kernel choose when listening.
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+  std::string to_string() const {
+    return (host.find(':') == host.npos ? host : "[" + host + "]") + ":" + std::to_string(port);
+  }
+  auto operator<=>(const Endpoint&) const = default;
+};
+
+/// What is known of the other side.
+struct Peer {
+  std::string address;  // "127.0.0.1:52114"
+  bool encrypted = false;
+  std::string certificate_name;  // CN of the verified client or server certificate; empty without one
+};
+
+/// What a handler did with the bytes it was shown.
+struct Consumed {
+  size_t bytes = 0;   // taken from the front; the rest is shown again together with what comes next
+  size_t wanted = 0;  // total bytes (from the new front) without which a further call is useless; 0 = any
+};
+
+class Connection;
+
+class ConnectionHandler {
+ public:
+  virtual ~ConnectionHandler() = default;
+  /// Connected and, under TLS, verified. Always the first call; for accepted sockets as well.
+  virtual void on_open(Connection& connection) = 0;
+  virtual Consumed on_data(Connection& connection, ByteView bytes) = 0;
+  /// Called once when unsent_bytes() falls back below the low mark given to notify_below().
+  virtual void on_drained(Connection&) {}
+  /// The last call; the connection must not be used after it. Also when connecting failed (then without on_open).
+  /// An orderly end by the peer has code "net.closed".
+  virtual void on_close(Connection& connection, const Error& why) = 0;
+};
+
+class Connection {
+ public:
+  /// Destroying it closes the socket at once and calls nothing.
+  virtual ~Connection() = default;
+  /// Appends to the output; written at the end of this turn. Never fails: a dead socket reports on_close.
+  virtual void send(Slice bytes) = 0;
+  /// Copies small things (frame headers, acks) into an output buffer without an allocation each.
+  virtual void send_copy(ByteView bytes) = 0;
+  /// Bytes accepted by send() and not yet taken by the kernel.
+  virtual size_t unsent_bytes() const = 0;
+  /// Calls on_drained once unsent_bytes() <= mark.
+  virtual void notify_below(size_t mark) = 0;
+  /// Stops or resumes reading: back-pressure towards the peer.
+  virtual void pause_reading(bool paused) = 0;
+  /// Sends what is queued (for at most `linger`), then closes; on_close follows, never from inside this call.
+  virtual void close(Duration linger = std::chrono::seconds(1)) = 0;
+  virtual const Peer& peer() const = 0;
+  /// Bytes the other side's kernel has acknowledged so far (Linux: tcpi_bytes_acked): progress on a slow link.
+  virtual uint64_t bytes_acked() const = 0;
+};
+
+class Listener {
+ public:
+  virtual ~Listener() = default;  // stops accepting
+  virtual Endpoint local() const = 0;
+};
+
+/// Which credentials a connection uses; the object behind it lives in io/. Null: plain TCP.
+class TlsContext;
+
+struct ConnectOptions {
+  std::shared_ptr<TlsContext> tls;
+  std::string server_name;  // expected name of the peer's certificate; defaults to the host
+  Duration connect_timeout = std::chrono::seconds(1);
+};
+
+struct ListenOptions {
+  std::shared_ptr<TlsContext> tls;
+  size_t connections_max = 10'000;  // more: accepted and closed at once, counted by the loop
+  bool reuse_port = false;          // one listening socket per worker
+};
+
+/// Makes the handler of an accepted connection; the connection's owner is the returned object's keeper. Called before
+/// on_open. Returning null refuses the connection.
+using AcceptFn = std::move_only_function<ConnectionHandler*(std::unique_ptr<Connection>&& connection)>;
+
+class Network {
+ public:
+  virtual ~Network() = default;
+  /// Begins to connect (names are resolved off the loop). The handler is called back later, never from inside.
+  virtual std::unique_ptr<Connection> connect(const Endpoint& to, ConnectOptions options,
+                                              ConnectionHandler& handler) = 0;
+  virtual Result<std::unique_ptr<Listener>> listen(const Endpoint& at, ListenOptions options, AcceptFn accept) = 0;
+};
+
+}  // namespace ph::port

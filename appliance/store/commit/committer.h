@@ -1,0 +1,72 @@
+// Committer: the one group commit of the event plane. Everything that must be on disk before an acknowledgement goes
+// through it: many batches, few syncs.
+//
+// A group is what was asked for while the group before was being written. It runs in three steps:
+//   on the loop        each dirty participant swaps its pending writes out (begin) and names its store entries
+//   on the disk thread each participant writes and syncs its files (flush); then one synced store batch commits the
+//                      entries of the participants that succeeded, and of the requests that rest on them
+//   on the loop        finished() to each participant, then the requests' callbacks, in order
+// If the store write fails, every participant of the group is told that it failed: nothing of the group was
+// acknowledged, and files are rolled back to what the store says.
+//
+// Threads: all members are called on the loop; flush() alone runs on the disk thread. Bounds: one group in flight.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "port/keyed_store.h"
+#include "port/loop.h"
+
+namespace ph::commit {
+
+class Participant {
+ public:
+  virtual ~Participant() = default;
+  /// Loop: moves what is pending aside for flush(), and adds the store entries that make it count.
+  virtual void begin(port::WriteBatch& entries) = 0;
+  /// Disk thread: writes and syncs what begin() set aside. On failure nothing of it may count.
+  virtual Result<> flush() = 0;
+  /// Loop: the group is durable, or failed and must be undone (flush() of this participant or the store failed).
+  virtual void finished(const Result<>& outcome) = 0;
+};
+
+class Committer {
+ public:
+  Committer(port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store);
+  ~Committer();
+
+  /// Says that `participant` has pending writes. Idempotent within a group.
+  void touch(Participant& participant);
+  /// Asks for `entries` to be committed together with what `needs` have pending now; `done` gets the outcome.
+  void request(std::vector<Participant*> needs, port::WriteBatch entries,
+               std::move_only_function<void(const Result<>&)> done);
+  /// Whether a group is being written.
+  bool busy() const { return busy_; }
+  uint64_t groups() const { return groups_; }
+
+ private:
+  struct Request {
+    std::vector<Participant*> needs;
+    port::WriteBatch entries;
+    std::move_only_function<void(const Result<>&)> done;
+  };
+  struct Group;
+  void schedule();
+  void launch();
+  void complete(std::shared_ptr<Group> group);
+
+  port::Loop& loop_;
+  port::DiskQueue& disk_;
+  port::KeyedStore& store_;
+  std::vector<Participant*> dirty_;
+  std::vector<Request> requests_;
+  bool busy_ = false;
+  bool scheduled_ = false;
+  uint64_t groups_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted tasks outlive us at shutdown
+};
+
+}  // namespace ph::commit
