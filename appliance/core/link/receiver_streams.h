@@ -58,13 +58,16 @@ class ReceiverStreams {
   /// That batch is durable.
   virtual void commit(const StreamKey& key, const std::vector<Range>& ranges) = 0;
 
-  /// [first, last) is durable at the end of its way. Returns whether that was new.
+  /// [first, last) is durable at the end of its way; also for Events::far, as [0, far). Returns whether that was new.
   virtual bool far(const StreamKey& key, uint64_t first, uint64_t last) = 0;
   virtual std::string value(const StreamKey& key, WallTime now) = 0;
 
   /// Parts of [first, last) that are settled or accepted (not merely admitted), ascending.
   virtual std::vector<Range> held(const StreamKey& key, uint64_t first, uint64_t last) const = 0;
 
+  /// Whether ranges of the stream are admitted and neither committed nor abandoned yet. RESUMED and HOLD for it wait
+  /// for that: both promise the sender that what is not acknowledged is not here.
+  virtual bool writing(const StreamKey& key) const = 0;
   virtual Resumed::Stream resume(const StreamKey& key, uint64_t settled) = 0;
   /// Forgets a stream; true if it was known (the caller removes its key).
   virtual bool close(const StreamKey& key) = 0;
