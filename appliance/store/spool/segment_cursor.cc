@@ -91,7 +91,6 @@ Record LogCursor::gap(uint64_t until, uint64_t events_after, WallTime accepted_a
   event::Block block;
   block.gap = true;
   block.topic = "damaged";
-  block.category = log_.name();
   block.id = {NodeId{}, StreamId{log_.epoch()}, r.first, until};
   block.events = r.events;
   block.accepted_at = accepted_at;

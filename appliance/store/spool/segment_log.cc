@@ -65,7 +65,12 @@ LogImpl::Part& LogImpl::part_for(Group& group, uint64_t sequence, uint64_t bytes
 }
 
 void LogImpl::begin(port::WriteBatch& entries) {
-  PH_ASSERT(!group_, "one group at a time");
+  if (group_) {
+    PH_ASSERT(!doomed_, "at most one group fails together with the one before it");
+    doomed_ = true;
+    pending_.clear();
+    return;
+  }
   group_ = std::make_unique<Group>();
   Group& group = *group_;
   group.end = end_;
@@ -140,6 +145,7 @@ Result<> LogImpl::write_part(Part& part) {
 
 Result<> LogImpl::flush() {
   Group& group = *group_;
+  group.touched = true;
   group.cleaned = clean_leftovers(files_, options_.directory, group.leftovers).has_value();
   for (Part& part : group.parts) {
     auto written = write_part(part);
@@ -163,10 +169,16 @@ void LogImpl::undo_parts(std::vector<Part>& parts) {
 }
 
 void LogImpl::finished(const Result<>& outcome) {
+  if (!group_) {
+    PH_ASSERT(doomed_ && !outcome, "finished() follows begin()");
+    doomed_ = false;
+    return;
+  }
   auto group = std::move(group_);
   if (group->parts.empty()) return;
   if (!outcome) {
     log_error("spool_write_failed", {{"spool", options_.name}, {"error", outcome.error().to_string()}});
+    if (!group->touched) return;
     active_.reset();
     for (const Part& part : group->parts) leftovers_new_[part.segment] = part.is_new ? 0 : part.offset;
     return;
@@ -259,6 +271,15 @@ void LogImpl::retire_released() {
       segments_.begin()->second.bytes >= std::min(kDrainedBytes, options_.segment_bytes / 2)) {
     active_.reset();
     retire(segments_.begin());
+  }
+}
+
+void LogImpl::release_range(uint64_t first, uint64_t last) {
+  auto segment = segments_.lower_bound(first);
+  while (segment != segments_.end()) {
+    auto following = std::next(segment);
+    if (following == segments_.end() || following->first > last) return;
+    retire(std::exchange(segment, following));
   }
 }
 

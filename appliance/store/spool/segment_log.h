@@ -91,6 +91,8 @@ class SegmentLog : public commit::Participant {
   /// Everything below `sequence` is no longer needed by anyone, and whoever said so has that durable: whole segments
   /// below it are deleted, those with damage set aside as <segment>.damaged (the latest kDamagedKept of them).
   virtual void release_below(uint64_t sequence) = 0;
+  /// Nobody needs [first, last) either, durably, although older records are needed: whole segments in it are deleted.
+  virtual void release_range(uint64_t first, uint64_t last) = 0;
   virtual SpoolStats stats() const = 0;
   /// Bytes from `sequence` to the durable end, by segment sizes: for queued_bytes and quotas.
   virtual uint64_t bytes_from(uint64_t sequence) const = 0;

@@ -50,6 +50,7 @@ class LogImpl final : public SegmentLog {
   std::shared_ptr<void> watch(std::function<void()> grown) override;
   std::unique_ptr<Cursor> read_from(uint64_t sequence, std::optional<uint64_t> events_before) override;
   void release_below(uint64_t sequence) override;
+  void release_range(uint64_t first, uint64_t last) override;
   SpoolStats stats() const override;
   uint64_t bytes_from(uint64_t sequence) const override;
   uint64_t end_byte() const override { return end_byte_; }
@@ -86,6 +87,7 @@ class LogImpl final : public SegmentLog {
     DurableEnd end;
     std::map<uint64_t, uint64_t> leftovers;  // to clean up: segment -> acknowledged bytes, 0 = the whole file
     bool cleaned = false;
+    bool touched = false;  // flush() was called
   };
 
   Part& part_for(Group& group, uint64_t sequence, uint64_t bytes);
@@ -108,6 +110,7 @@ class LogImpl final : public SegmentLog {
   uint64_t quarantined_;
   std::set<std::pair<uint64_t, uint64_t>> damage_;  // segment, offset
   std::vector<Pending> pending_;
+  bool doomed_ = false;  // begin() was called again before finished(): that second group fails with the first one
   std::unique_ptr<Group> group_;        // the disk thread's between begin() and finished()
   std::shared_ptr<port::File> active_;  // file of end_.segment, while it may be appended to
   // What failed groups left in files. Named in the store by the next group, so that no restart takes it for records;
