@@ -33,8 +33,11 @@ struct Committer::Group {
   void write(port::KeyedStore& store) {
     for (Member& m : members) m.outcome = m.participant->flush();
     port::WriteBatch batch;
-    for (Member& m : members)
-      if (m.outcome) batch.append(std::move(m.entries));
+    for (Member& m : members) {
+      if (!m.outcome) continue;
+      m.participant->add_flushed(m.entries);
+      batch.append(std::move(m.entries));
+    }
     for (Request& r : requests)
       if (outcome_of(r)) batch.append(std::move(r.entries));
     if (!batch.empty()) stored = store.write(batch, true);
