@@ -62,6 +62,9 @@ class ReceiverStreams {
   virtual bool far(const StreamKey& key, uint64_t first, uint64_t last) = 0;
   virtual std::string value(const StreamKey& key, WallTime now) = 0;
 
+  /// Parts of [first, last) that are settled or accepted (not merely admitted), ascending.
+  virtual std::vector<Range> held(const StreamKey& key, uint64_t first, uint64_t last) const = 0;
+
   virtual Resumed::Stream resume(const StreamKey& key, uint64_t settled) = 0;
   /// Forgets a stream; true if it was known (the caller removes its key).
   virtual bool close(const StreamKey& key) = 0;
