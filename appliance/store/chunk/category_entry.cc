@@ -45,7 +45,8 @@ ChunkMark take_mark(Reader& r) {
 ChunkEntry take_chunks(Reader& r) {
   ChunkEntry entry;
   entry.last = take_mark(r);
-  entry.reserved = take_name(r);
+  entry.reserved_first = take_name(r);
+  entry.reserved_last = take_name(r);
   for (uint8_t left = r.fixed<uint8_t>(); left > 0 && r.ok(); --left) entry.abandoned.push_back(take_mark(r));
   return entry;
 }
@@ -62,7 +63,8 @@ std::string encode(const CategoryEntry& entry) {
   if (const auto* chunks = std::get_if<ChunkEntry>(&entry)) {
     out.push_back(static_cast<char>(kChunks));
     put(out, chunks->last);
-    put(out, chunks->reserved);
+    put(out, chunks->reserved_first);
+    put(out, chunks->reserved_last);
     PH_ASSERT(chunks->abandoned.size() <= kAbandonedMax, "the list is bounded where it grows");
     out.push_back(static_cast<char>(chunks->abandoned.size()));
     for (const ChunkMark& mark : chunks->abandoned) put(out, mark);
@@ -88,7 +90,9 @@ Result<CategoryEntry> decode_entry(ByteView bytes) {
                 "store entry of a category, version " + std::to_string(version));
   CategoryEntry entry;
   switch (r.fixed<uint8_t>()) {
-    case kChunks: entry = take_chunks(r); break;
+    case kChunks:
+      entry = take_chunks(r);
+      break;
     case kPlain: {
       PlainEntry plain;
       plain.file = take_file(r);
@@ -96,7 +100,8 @@ Result<CategoryEntry> decode_entry(ByteView bytes) {
       entry = plain;
       break;
     }
-    default: return fail(errors::damaged, "store entry of a category, unknown kind");
+    default:
+      return fail(errors::damaged, "store entry of a category, unknown kind");
   }
   if (!r.ok() || !r.at_end()) return fail(errors::damaged, "store entry of a category has a wrong length");
   return entry;

@@ -8,7 +8,9 @@
 //     u32 u32            name of the newest chunk with committed lines: date yyyymmdd, counter; 0 0: none yet
 //     u64 i64            its inode, its birth time in ns (0: the file system has none)
 //     u64                its committed size: bytes behind it never happened
-//     u32 u32            reserved: files with names above the newest up to this one may hold lines that never happened
+//     u32 u32, u32 u32   reserved, first and last name (0: none): files of these names, made by the group that was
+//     being
+//                        written, may hold lines that never happened
 //     u8, then each      abandoned chunks (<= 8), whose cut back to their committed size may not be durable:
 //       u32 u32 u64 i64 u64   name, inode, birth, committed size
 //   plain:
@@ -54,7 +56,8 @@ inline constexpr size_t kAbandonedMax = 8;
 
 struct ChunkEntry {
   ChunkMark last;
-  ChunkName reserved;
+  ChunkName reserved_first;
+  ChunkName reserved_last;
   std::vector<ChunkMark> abandoned;
   bool operator==(const ChunkEntry&) const = default;
 };

@@ -22,9 +22,10 @@ TEST(ChunkName, reads_back_what_it_wrote_and_its_compressed_copies) {
 }
 
 TEST(ChunkName, is_not_read_from_other_files) {
-  for (const char* other : {"clicks_current", "clicks-2026-07-13_00042", "clicks-2026-13-01_000001", "clicks-2026-07-13",
-                            "clicks-2026-02-30_000001", "other-2026-07-13_000001", "clicks-2026-07-13_000001.tmp",
-                            "clicks2026-07-13_000001", "", "clicks-2026-07-13_0000x1", "clicks-0000-00-00_000001"})
+  for (const char* other :
+       {"clicks_current", "clicks-2026-07-13_00042", "clicks-2026-13-01_000001", "clicks-2026-07-13",
+        "clicks-2026-02-30_000001", "other-2026-07-13_000001", "clicks-2026-07-13_000001.tmp",
+        "clicks2026-07-13_000001", "", "clicks-2026-07-13_0000x1", "clicks-0000-00-00_000001"})
     EXPECT_FALSE(parse_file_name("clicks", other)) << other;
 }
 
@@ -62,7 +63,9 @@ TEST(ChunkName, order_of_names_is_the_order_of_their_text) {
     ChunkName next = next_name(name, date_of(WallTime(day), true));
     std::string next_text = to_file_name("c", next);
     ASSERT_GT(next, name);
-    if (!text.empty() && name.counter != kCounterMax) { ASSERT_GT(next_text, text); }
+    if (!text.empty() && name.counter != kCounterMax) {
+      ASSERT_GT(next_text, text);
+    }
     ASSERT_EQ(parse_file_name("c", next_text), next);
     name = next;
     text = next_text;

@@ -73,19 +73,34 @@ class PropertyReader {
  private:
   void one(Properties& p) {
     switch (static_cast<unsigned char>(take(1)[0])) {
-      case 0x01: p.payload_format = first_byte(take(1)); break;
-      case 0x02: take(4); break;  // message expiry
-      case 0x03: p.content_type = text(); break;
-      case 0x08: p.response_topic = text(); break;
-      case 0x09: p.correlation_data = text(); break;
-      case 0x0B: varint(); break;  // subscription identifier
-      case 0x23: take(2); break;   // topic alias
+      case 0x01:
+        p.payload_format = first_byte(take(1));
+        break;
+      case 0x02:
+        take(4);
+        break;  // message expiry
+      case 0x03:
+        p.content_type = text();
+        break;
+      case 0x08:
+        p.response_topic = text();
+        break;
+      case 0x09:
+        p.correlation_data = text();
+        break;
+      case 0x0B:
+        varint();
+        break;  // subscription identifier
+      case 0x23:
+        take(2);
+        break;  // topic alias
       case 0x26: {
         ByteView name = text();
         p.user.emplace_back(name, text());
         break;
       }
-      default: ok_ = false;
+      default:
+        ok_ = false;
     }
   }
   ByteView take(size_t n) {
