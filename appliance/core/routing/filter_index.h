@@ -1,5 +1,6 @@
 // FilterIndex: from topic filters to whatever hangs on them; answers which filters a topic matches. Each broker worker
-// has one: its own sessions' subscriptions and the mask of other workers hang on the same node, so a PUBLISH walks once.
+// has one: its own sessions' subscriptions and the mask of other workers hang on the same node, so a PUBLISH walks
+// once.
 //
 // Matching takes, per topic level, one look-up for the level and one for '+' on each path that is still alive: its cost
 // depends on levels and matches, never on how many filters there are. '#' and '+' at the first level do not match
