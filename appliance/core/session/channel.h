@@ -92,7 +92,7 @@ class Channel {
   Session* session() { return session_; }
   Version version() const { return version_; }
   bool open() const { return state_ == State::open; }
-  bool waiting() const { return state_ == State::waiting; }
+  bool opening() const { return state_ == State::opening; }
 
  private:
   enum class State : uint8_t { waiting, opening, open, closed };

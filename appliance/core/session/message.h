@@ -82,6 +82,7 @@ class Outgoing {
 
   const MessageView& view() const { return view_; }
   const MessagePtr& share();
+  bool shared() const { return shared_ != nullptr; }
   /// The payload as shared memory, copied at most once.
   const Slice& payload();
 

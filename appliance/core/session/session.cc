@@ -248,15 +248,16 @@ void Session::taking(uint16_t packet_id, uint8_t qos) {
   inbound_.push_back({packet_id, qos, true});
 }
 
-void Session::taken(uint16_t packet_id, uint8_t qos, bool accepted) {
+bool Session::taken(uint16_t packet_id, uint8_t qos, bool accepted) {
   auto it = find_inbound(packet_id, qos);
-  if (it == inbound_.end()) return;
+  if (it == inbound_.end() || !it->taking) return false;
   if (qos == 2 && accepted) {
     it->taking = false;
     ++awaiting_release_;
   } else {
     inbound_.erase(it);
   }
+  return true;
 }
 
 void Session::received(uint16_t packet_id) {

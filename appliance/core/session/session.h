@@ -116,8 +116,8 @@ class Session {
   Arrival arrival(uint16_t packet_id, uint8_t qos, bool dup) const;
   /// The tap has it; taken() follows, maybe when the client is gone or back again.
   void taking(uint16_t packet_id, uint8_t qos);
-  /// accepted: delivered, to be acknowledged. Otherwise as if it had never come.
-  void taken(uint16_t packet_id, uint8_t qos, bool accepted);
+  /// accepted: delivered, to be acknowledged. Otherwise as if it had never come. False: it is not among those taken.
+  bool taken(uint16_t packet_id, uint8_t qos, bool accepted);
   /// A QoS 2 message was delivered and awaits PUBREL.
   void received(uint16_t packet_id);
   /// packet_identifier_not_found for one that does not await PUBREL.
