@@ -1,5 +1,6 @@
-// Runs a fuzz target over its kept corpus without libFuzzer, in every build: each file whole, each truncation of it, and
-// with each byte flipped in turn (files up to 4 KiB). Arguments: folders or files; a folder that does not exist is empty.
+// Runs a fuzz target over its kept corpus without libFuzzer, in every build: each file whole, each truncation of it,
+// and with each byte flipped in turn (files up to 4 KiB). Arguments: folders or files; a folder that does not exist is
+// empty.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
