@@ -52,16 +52,22 @@ struct Stream {
   RangeSet accepted;     // durable, above settled
   RangeSet admitted;     // in a group that is being written, or waits for one
   RangeSet staged;       // the part of admitted that value_with() counts as accepted
-  RangeSet far;
-  Rejects rejects;      // accepted ones
-  Rejects refused;      // admitted ones
-  int64_t touched = 0;  // Unix seconds
+  RangeSet far;          // also of what is admitted
+  Rejects rejects;       // accepted ones
+  Rejects refused;       // admitted ones
+  int64_t touched = 0;   // Unix seconds
 
   void settle(uint64_t to) {
     if (to <= settled) return;
     settled = to;
     accepted.forget_below(to);
     forget_rejects_below(rejects, to);
+  }
+  /// Without what is far only together with a commit that is still to come.
+  RangeSet durably_far() const {
+    RangeSet out = far;
+    for (const Range& r : admitted.list()) out.remove(r.first, r.last);
+    return out;
   }
 };
 
@@ -172,6 +178,7 @@ class Streams : public ReceiverStreams {
     for (const Range& r : ranges) {
       s->admitted.remove(r.first, r.last);
       s->staged.remove(r.first, r.last);
+      s->far.remove(r.first, r.last);
       each_refused(*s, r, [](uint64_t, RejectedRange&) {});
     }
   }
@@ -225,6 +232,15 @@ class Streams : public ReceiverStreams {
     return out;
   }
 
+  std::vector<Range> far_held(const StreamKey& key, uint64_t first, uint64_t last) const override {
+    auto it = streams_.find(key);
+    if (it == streams_.end()) return {};
+    RangeSet within;
+    within.add(first, last);
+    for (const Range& gap : it->second.durably_far().missing(first, last)) within.remove(gap.first, gap.last);
+    return within.list();
+  }
+
   bool writing(const StreamKey& key) const override {
     auto it = streams_.find(key);
     return it != streams_.end() && !it->second.admitted.empty();
@@ -239,7 +255,7 @@ class Streams : public ReceiverStreams {
     out.settled = s->settled;
     out.highest = s->highest;
     for (const Range& r : s->accepted.list()) out.accepted.push_back({r.first, r.last});
-    for (const Range& r : s->far.list()) out.far.push_back({r.first, r.last});
+    for (const Range& r : s->durably_far().list()) out.far.push_back({r.first, r.last});
     for (const auto& [first, r] : s->rejects) out.rejects.push_back({first, r.last, r.reason});
     return out;
   }

@@ -122,6 +122,15 @@ TEST(ReceiverStreams, far_collapses_over_what_went_to_other_receivers) {
   EXPECT_TRUE(streams->far(kKey, 20, 30));
   EXPECT_TRUE(streams->far(kKey, 0, 20));
   EXPECT_EQ(streams->resume(kKey, 0).far, (std::vector<Span>{{0, 30}}));
+  auto fresh = *streams->admit(kKey, 0, 40, 50);
+  EXPECT_TRUE(streams->far(kKey, 40, 50));
+  EXPECT_TRUE(streams->far_held(kKey, 35, 60).empty()) << "not before the commit";
+  streams->commit(kKey, fresh);
+  EXPECT_EQ(streams->far_held(kKey, 35, 60), (Ranges{{40, 50}}));
+  fresh = *streams->admit(kKey, 0, 50, 60);
+  EXPECT_TRUE(streams->far(kKey, 50, 60));
+  streams->abandon(kKey, fresh);
+  EXPECT_EQ(streams->resume(kKey, 0).far, (std::vector<Span>{{0, 30}, {40, 50}}));
   EXPECT_FALSE(streams->far({kKey.sender, kKey.target, StreamId{8}}, 0, 1)) << "unknown stream";
 }
 

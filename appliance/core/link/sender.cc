@@ -34,7 +34,7 @@ SenderQueue& SenderCore::open(SourceIndex source, const SenderStream& stream) {
   s.id = stream.stream;
   s.source = source;
   s.settled = s.next = stream.settled;
-  s.end = stream.end;
+  s.assigned = stream.assigned;
   s.far = stream.far;
   s.use.resize(peers_.size());
   for (const std::string& address : stream.receivers) {
@@ -204,7 +204,8 @@ void SenderCore::offer(SourceIndex source, SenderBatch batch, Instant now) {
   SenderQueue* s = find(batch.stream);
   // A stream that start() did not know was settled up to here and no receiver holds anything above.
   if (!s)
-    s = &open(source, {.stream = batch.stream, .settled = batch.first, .far = 0, .receivers = {}, .end = batch.first});
+    s = &open(source,
+              {.stream = batch.stream, .settled = batch.first, .far = 0, .assigned = batch.first, .receivers = {}});
   PH_ASSERT(s->source == source, "a stream belongs to one source");
   PH_ASSERT(batch.first == s->next && batch.first < batch.last, "batches of a stream follow each other");
   s->next = batch.last;

@@ -63,10 +63,11 @@ struct SenderStream {
   StreamId stream;
   uint64_t settled = 0;
   uint64_t far = 0;
+  /// One past the last position that an earlier run may have given out (the end of the log or file as found at start
+  /// will do). Bounds what counts as rerouted unasked after a restart, and tells a rolled back node (Renew).
+  /// UINT64_MAX: the source cannot tell.
+  uint64_t assigned = UINT64_MAX;
   std::vector<std::string> receivers;
-  /// Nothing at or above it was handed out by an earlier run (the end of the log or file as found at start). Bounds
-  /// what counts as rerouted unasked after a restart, and tells a rolled back node (Renew). UINT64_MAX: not known.
-  uint64_t end = UINT64_MAX;
 };
 
 namespace effect {

@@ -112,7 +112,7 @@ void SenderCore::launch(Flying& b, ReceiverIndex r) {
   SenderPeer& peer = peers_[r];
   Use& use = s.use[r];
   // Everybody who may hold it already is one possible copy more; each is counted once.
-  size_t copies = b.maybe.size() + (s.unasked > 0 && b.first < s.end ? 1 : 0);
+  size_t copies = b.maybe.size() + (s.unasked > 0 && b.first < s.assigned ? 1 : 0);
   if (copies > b.counted) {
     effects_.emplace_back(effect::ReroutedUnasked{s.source, b.events * (copies - b.counted)});
     b.counted = static_cast<uint32_t>(copies);

@@ -74,7 +74,7 @@ bool SenderCore::resume_stream(ReceiverIndex r, SenderQueue& s, const Resumed::S
   if (!std::all_of(told.accepted.begin(), told.accepted.end(), known) ||
       !std::all_of(told.rejects.begin(), told.rejects.end(), known))
     return false;
-  uint64_t possible = std::max(s.end, s.settled);
+  uint64_t possible = std::max(s.assigned, s.settled);
   for (size_t other = 0; other < peers_.size(); ++other)  // one node may be listed under several addresses
     if (peers_[other].node == peers_[r].node) possible = std::max(possible, s.use[other].sent_below);
   if (below > possible) {

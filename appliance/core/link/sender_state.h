@@ -66,8 +66,8 @@ struct SenderQueue {
   StreamId id;
   SourceIndex source = 0;
   uint64_t settled = 0;
-  uint64_t next = 0;  // end of the last batch offered
-  uint64_t end = 0;   // SenderStream::end
+  uint64_t next = 0;      // end of the last batch offered
+  uint64_t assigned = 0;  // SenderStream::assigned
   uint64_t far = 0;
   RangeSet acked;  // above settled; also what RESUMED told of positions not offered yet
   RangeSet far_acked;
