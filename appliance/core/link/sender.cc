@@ -74,12 +74,12 @@ void SenderCore::finish() {
     if (SenderQueue* s = find(id)) advance(*s);
   pump();
   count_parked();
-  if (room() == 0) {
-    starving_ = true;
-  } else if (starving_) {
-    starving_ = false;
-    effects_.emplace_back(effect::Wanted{});
+  bool wanted = false;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    bool starving = room(i) == 0;
+    if (std::exchange(sources_[i].starving, starving) && !starving) wanted = true;
   }
+  if (wanted) effects_.emplace_back(effect::Wanted{});
 }
 
 void SenderCore::disconnected(ReceiverIndex receiver, std::string reason, Instant now) {

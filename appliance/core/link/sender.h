@@ -118,7 +118,7 @@ struct Renew {
   SourceIndex source;
   StreamId stream;
 };
-/// The source's bytes have room again, or it may begin: pull.
+/// A source that had no room has some again, or may begin: pull.
 struct Wanted {};
 }  // namespace effect
 using SenderEffect =

@@ -122,6 +122,7 @@ struct SenderSource {
   bool wants_far = false;
   size_t parked = 0;
   uint64_t stretched = 0;
+  bool starving = true;  // room() was 0 when it was last looked at
 };
 
 class SenderCore final : public Sender {
@@ -215,7 +216,6 @@ class SenderCore final : public Sender {
   uint64_t unacked_bytes_ = 0;
   size_t charged_ = 0;
   size_t parked_ = 0;
-  bool starving_ = true;
   std::vector<SenderEffect> effects_;
 };
 
