@@ -2,6 +2,8 @@
 #include "sim/link_sim.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 
 #include "base/coding.h"
 
@@ -26,6 +28,63 @@ size_t SourceStream::unit_at(uint64_t at) const {
   return static_cast<size_t>(it - units.begin());
 }
 
+std::string describe(const link::Frame& frame) {
+  std::string out;
+  auto spans = [&out](const char* name, const auto& list) {
+    if (list.empty()) return;
+    out += std::string(" ") + name;
+    for (const auto& s : list) out += " [" + std::to_string(s.first) + "," + std::to_string(s.last) + ")";
+  };
+  auto number = [&out](const char* name, uint64_t n) { out += std::string(" ") + name + " " + std::to_string(n); };
+  auto stream = [&](StreamId id) { number("stream", id.value % 1000); };
+  if (const auto* e = std::get_if<link::Events>(&frame)) {
+    out = "EVENTS";
+    stream(e->stream);
+    out += " [" + std::to_string(e->first) + "," + std::to_string(e->last) + ")";
+    number("settled", e->settled);
+    number("epoch", e->hold_epoch);
+  } else if (const auto* a = std::get_if<link::Ack>(&frame)) {
+    out = "ACK";
+    stream(a->stream);
+    spans("accepted", a->accepted);
+    spans("far", a->far);
+    spans("rejects", a->rejects);
+    number("duplicates", a->duplicates);
+  } else if (const auto* q = std::get_if<link::Resume>(&frame)) {
+    out = "RESUME";
+    for (const auto& s : q->streams) {
+      stream(s.stream);
+      number("settled", s.settled);
+    }
+  } else if (const auto* r = std::get_if<link::Resumed>(&frame)) {
+    out = "RESUMED";
+    for (const auto& s : r->streams) {
+      stream(s.stream);
+      number("settled", s.settled);
+      spans("accepted", s.accepted);
+      spans("rejects", s.rejects);
+    }
+  } else if (const auto* c = std::get_if<link::Credit>(&frame)) {
+    out = "CREDIT";
+    number("bytes", c->bytes);
+  } else if (const auto* h = std::get_if<link::Hold>(&frame)) {
+    out = "HOLD";
+    stream(h->stream);
+  } else if (const auto* l = std::get_if<link::Release>(&frame)) {
+    out = "RELEASE";
+    stream(l->stream);
+  } else if (const auto* x = std::get_if<link::CloseStream>(&frame)) {
+    out = "CLOSE";
+    stream(x->stream);
+  } else {
+    out = std::holds_alternative<link::Hello>(frame)  ? "HELLO"
+          : std::holds_alternative<link::Ping>(frame) ? "PING"
+          : std::holds_alternative<link::Pong>(frame) ? "PONG"
+                                                      : "other";
+  }
+  return out;
+}
+
 // --- network
 
 void Connection::push(bool to_receiver, const link::Encoded& frame) {
@@ -45,6 +104,10 @@ void Connection::drain(bool to_receiver) {
   if (!pipe.frames.empty()) {
     std::string frame = std::move(pipe.frames.front());
     pipe.frames.pop_front();
+    world->trace([&] {
+      return (to_receiver ? "  to r" : "from r") + std::to_string(receiver) + " " +
+             describe(std::get<link::Frame>(link::decode(frame)->frame));
+    });
     if (to_receiver) {
       Receiver& r = *world->receivers[receiver];
       if (receiver_open && r.up() && r.incarnation() == incarnation) {
@@ -104,7 +167,7 @@ World::World(uint64_t s, Profile p) : seed(s), profile(p), random(s) {
       s2.source = source;
       s2.log = random.chance(0.4);
       uint64_t at = s2.log ? random.below(3) : 0;
-      s2.stored.settled = at;
+      s2.stored.settled = s2.stored.far = at;
       for (size_t n = 0; n < profile.units; ++n) {
         Unit& u = s2.units.emplace_back();
         bool refused = profile.refuse && random.chance(0.06);
@@ -127,11 +190,18 @@ World::World(uint64_t s, Profile p) : seed(s), profile(p), random(s) {
 
 World::~World() = default;
 
+std::string World::time() const {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(clock.now().time_since_epoch()).count()) +
+         " ms";
+}
+
+void World::trace(const std::function<std::string()>& line) const {
+  static const bool on = std::getenv("PH_SIM_TRACE") != nullptr;
+  if (on) std::fprintf(stderr, "%s: %s\n", time().c_str(), line().c_str());
+}
+
 void World::violated(const std::string& what) const {
-  throw Violation(
-      "seed " + std::to_string(seed) + " at " +
-      std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(clock.now().time_since_epoch()).count()) +
-      " ms: " + what);
+  throw Violation("seed " + std::to_string(seed) + " at " + time() + ": " + what);
 }
 
 SourceStream* World::find(StreamId id) {
@@ -183,9 +253,13 @@ void World::chaos() {
     auto c = links[random.below(links.size())];
     if (random.chance(0.5)) c->up.frames.clear();
     if (random.chance(0.5)) c->down.frames.clear();
-    c->receiver_open = random.chance(0.3);  // else only the sender's side has noticed, or the other way round
-    if (!c->receiver_open) receivers[c->receiver]->closed(*c);
-    if (c->receiver_open || random.chance(0.7)) node->broken(c);
+    // Either side may be the only one that notices.
+    bool half = random.chance(0.3);
+    if (!half && c->receiver_open) {
+      c->receiver_open = false;
+      receivers[c->receiver]->closed(*c);
+    }
+    if (half || random.chance(0.7)) node->broken(c);
   } else if (falls_on(p.stalls) && !links.empty()) {
     links[random.below(links.size())]->stall(some(8s));
   } else if (falls_on(p.starvation)) {
@@ -208,7 +282,7 @@ Outcome World::run() {
   calm = true;
   for (auto& r : receivers) r->slow_disk(Duration::zero());
   for (int waits = 0; !node->settled(); ++waits) {
-    if (waits == 600) violated("not everything arrives after the faults have stopped");
+    if (waits == 600) violated("not everything arrives after the faults have stopped: " + node->state());
     if (!clock.run(clock.now() + 1s, kSteps)) violated("it spins");
   }
   finish();
@@ -216,6 +290,8 @@ Outcome World::run() {
 }
 
 void World::finish() {
+  // The last dead letters are written, and everybody is connected again: CLOSE goes to who is.
+  if (!clock.run(clock.now() + 30s, 1'000'000)) violated("it spins");
   for (auto& s : streams) {
     uint64_t deliverable = 0;
     for (size_t i = 0; i < s->units.size(); ++i) {

@@ -133,6 +133,9 @@ struct Profile {
   static Profile of_seed(uint64_t seed);
 };
 
+/// One frame as a line of text, for traces and transcripts.
+std::string describe(const link::Frame& frame);
+
 /// What a run came to; a test asserts that the faults that it is about did happen.
 struct Outcome {
   uint64_t units = 0, published = 0, extra_copies = 0, rerouted = 0, duplicates = 0, dead_letters = 0;
@@ -153,6 +156,7 @@ class SendingNode {
   void broken(const std::shared_ptr<Connection>& connection);
   void data_available() { pump(); }
   bool settled() const;
+  std::string state() const;
   void close_streams();
   uint64_t unacked() const { return sender_ ? sender_->unacked_events() : 0; }
   std::vector<std::shared_ptr<Connection>> connections() const;
@@ -259,6 +263,8 @@ class World {
   Outcome run();
 
   void violated(const std::string& what) const;
+  /// With PH_SIM_TRACE in the environment: what happens, a line each, to standard error.
+  void trace(const std::function<std::string()>& line) const;
   void publish(size_t receiver, SourceStream& s, size_t unit);
   SourceStream* find(StreamId id);
   Duration some(Duration most) { return Duration(random.below(static_cast<uint64_t>(most.count()) + 1)); }
@@ -277,6 +283,7 @@ class World {
   bool calm = false;
 
  private:
+  std::string time() const;
   void write_data();
   void chaos();
   void finish();

@@ -29,6 +29,7 @@ void Receiver::later(Duration delay, std::function<void()> what) {
 
 void Receiver::start() {
   ++incarnation_;
+  starved_until_ = {};
   streams_ = link::ReceiverStreams::make();
   for (const auto& [k, value] : stored_)
     if (!streams_->load(k, value)) world_.violated("a stored stream does not load");
@@ -37,6 +38,7 @@ void Receiver::start() {
 
 void Receiver::crash() {
   ++world_.outcome.receiver_crashes;
+  world_.trace([&] { return "r" + std::to_string(index_) + " crashes"; });
   // The group being written may have reached the disk without anybody having heard.
   if (busy_ && world_.random.chance(0.5))
     for (Arrival& a : writing_) make_durable(a);
@@ -243,7 +245,10 @@ void Receiver::complete(bool good) {
     } else {
       streams_->abandon(a.key, a.fresh);
       failed.insert(a.key);
-      if (auto c = a.session.lock()) c->consumed += a.bytes;
+      if (auto c = a.session.lock()) {
+        c->consumed += a.bytes;
+        grant(*c);
+      }
     }
   }
   if (!good) ++world_.outcome.failed_groups;
@@ -301,27 +306,21 @@ void Receiver::release(const link::StreamKey& k) {
 
 /// What is durable here reaches its end some time later; the list of it is durable as well.
 void Receiver::far_reached() {
-  std::vector<std::pair<link::StreamKey, link::Range>> reached;
-  reached.swap(pending_far_);
+  later(world_.some(500ms), [this] { far_reached(); });
+  // While a stream is written its value would count what is not durable yet.
+  for (const auto& [k, r] : pending_far_)
+    if (streams_->writing(k)) return;
   std::map<link::StreamKey, link::Ack> acks;
-  for (const auto& [k, r] : reached) {
+  for (const auto& [k, r] : pending_far_) {
     if (!streams_->far(k, r.first, r.last)) continue;
     acks[k].stream = k.stream;
     acks[k].far.push_back({r.first, r.last});
   }
+  pending_far_.clear();
   for (const auto& [k, ack] : acks) {
-    if (streams_->writing(k)) {  // its value would count what is not durable yet
-      pending_far_.insert(pending_far_.end(), reached.begin(), reached.end());
-      break;
-    }
+    stored_[link::store_key(k)] = streams_->value(k, kWall);
+    if (auto c = owners_[k].lock()) send(*c, ack);
   }
-  if (pending_far_.empty()) {
-    for (const auto& [k, ack] : acks) {
-      stored_[link::store_key(k)] = streams_->value(k, kWall);
-      if (auto c = owners_[k].lock()) send(*c, ack);
-    }
-  }
-  later(world_.some(500ms), [this] { far_reached(); });
 }
 
 }  // namespace ph::sim

@@ -36,7 +36,7 @@ void SendingNode::start() {
   options.request_timeout = 3s;
   options.resume_timeout = 1s;
   options.probe_max = 1s;
-  options.confirm_dead_letters = true;
+  options.confirms_stored = true;
   sender_ = link::Sender::make(std::move(options), world_.random);
   std::vector<std::vector<link::SenderStream>> open(world_.profile.sources);
   for (auto& s : world_.streams) {
@@ -62,6 +62,7 @@ void SendingNode::start() {
 
 void SendingNode::crash() {
   ++world_.outcome.sender_crashes;
+  world_.trace([] { return std::string("sender crashes"); });
   sender_.reset();
   for (auto& c : links_)
     if (c) broken(c);
@@ -76,14 +77,17 @@ std::vector<std::shared_ptr<Connection>> SendingNode::connections() const {
   return out;
 }
 
-/// The cursors reach the disk now and then, all in one batch. What is past a refused event must find its dead letter.
+/// The cursors reach the disk now and then, all in one batch; one that is past a refused event waits for its dead
+/// letter.
 void SendingNode::store() {
   for (auto& s : world_.streams) {
     if (s->memory.settled < s->stored.settled) world_.violated("a stored cursor goes back");
+    bool waits = false;
     for (size_t i = 0; i < s->units.size() && s->units[i].last <= s->memory.settled; ++i)
-      if (s->units[i].fate != Unit::Fate::deliver && !s->dead_letters.contains(i))
-        world_.violated("a cursor passes a refused event before its dead letter is durable");
+      if (s->units[i].fate != Unit::Fate::deliver && !s->dead_letters.contains(i)) waits = true;
+    if (waits) continue;
     s->stored = s->memory;
+    if (!s->closed) sender_->stored(s->source, s->id, s->stored.settled, world_.clock.now());
   }
   later(world_.some(1s), [this] { store(); });
 }
@@ -91,6 +95,7 @@ void SendingNode::store() {
 /// The sender's end is gone. What it had handed to its kernel may still arrive, much later.
 void SendingNode::broken(const std::shared_ptr<Connection>& c) {
   if (!c->sender_open) return;
+  world_.trace([&] { return "connection to r" + std::to_string(c->receiver) + " is broken"; });
   c->sender_open = false;
   c->down.frames.clear();
   switch (world_.random.below(3)) {
@@ -246,6 +251,10 @@ void SendingNode::on(const link::effect::WillUse& e) {
 
 void SendingNode::on(const link::effect::Advanced& e) {
   SourceStream& s = *world_.find(e.stream);
+  world_.trace([&] {
+    return "stream " + std::to_string(s.id.value % 1000) + " settled " + std::to_string(e.settled) + " +" +
+           std::to_string(e.events);
+  });
   if (e.settled <= s.memory.settled) world_.violated("settled does not grow");
   if (e.duplicates > e.events) world_.violated("more duplicates than events");
   uint64_t events = 0;
@@ -267,6 +276,10 @@ void SendingNode::on(const link::effect::Advanced& e) {
 
 void SendingNode::on(const link::effect::Rejected& e) {
   SourceStream& s = *world_.find(e.stream);
+  world_.trace([&] {
+    return "rejected stream " + std::to_string(s.id.value % 1000) + " [" + std::to_string(e.first) + "," +
+           std::to_string(e.last) + ")";
+  });
   auto block = event::decode(e.block);
   if (!block) world_.violated("a refused block does not decode");
   std::string expected;
@@ -281,8 +294,6 @@ void SendingNode::on(const link::effect::Rejected& e) {
     SourceStream& stream = *world_.find(e.stream);
     for (size_t i = first; i < stream.units.size() && stream.units[i].first < e.last; ++i)
       stream.dead_letters.insert(i);
-    sender_->dead_lettered(e.source, e.stream, e.first, e.last, world_.clock.now());
-    pump();
   });
 }
 
@@ -292,6 +303,19 @@ bool SendingNode::settled() const {
     uint64_t end = s->units.back().last;
     return s->memory.settled == end && (!world_.wants_far[s->source] || s->memory.far == end);
   });
+}
+
+std::string SendingNode::state() const {
+  if (!sender_) return "down";
+  std::string out;
+  for (const auto& s : world_.streams)
+    out += "stream " + std::to_string(s->id.value % 1000) + " settled " + std::to_string(s->memory.settled) + " far " +
+           std::to_string(s->memory.far) + " of " + std::to_string(s->units.back().last) + ", read " +
+           std::to_string(s->read) + "/" + std::to_string(s->available) + "/" + std::to_string(s->units.size()) + "; ";
+  for (const auto& r : sender_->receivers())
+    out += r.address + " state " + std::to_string(static_cast<int>(r.state)) + " in flight " +
+           std::to_string(r.in_flight_batches) + " uncertain " + std::to_string(r.uncertain_batches) + "; ";
+  return out + "room " + std::to_string(sender_->room());
 }
 
 void SendingNode::close_streams() {
