@@ -62,6 +62,7 @@ std::string describe(const link::Frame& frame) {
       stream(s.stream);
       number("settled", s.settled);
       spans("accepted", s.accepted);
+      spans("far", s.far);
       spans("rejects", s.rejects);
     }
   } else if (const auto* c = std::get_if<link::Credit>(&frame)) {

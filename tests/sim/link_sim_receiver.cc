@@ -102,7 +102,7 @@ void Receiver::on_resume(Connection& c, const link::Resume& resume) {
   after_writes([this, session = c.weak_from_this(), resume] {
     if (auto s = session.lock()) {
       --s->resumes_waiting;
-      answer(*s, resume);
+      if (s->receiver_open) answer(*s, resume);
     }
   });
 }
