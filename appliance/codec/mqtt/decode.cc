@@ -12,26 +12,29 @@ const Failure kMalformed{ReasonCode::malformed_packet};
 const Failure kProtocolError{ReasonCode::protocol_error};
 
 /// Reads the properties of a version 5 packet from the cursor; leaves 3.x alone.
-#define PH_PROPERTIES(cursor, packet, version, into)                   \
-  do {                                                                 \
-    if (version == Version::v5) {                                      \
-      ByteView ph_rest = (cursor).rest();                              \
-      auto ph_properties = decode_properties(ph_rest, packet);         \
+#define PH_PROPERTIES(cursor, packet, version, into)                     \
+  do {                                                                   \
+    if (version == Version::v5) {                                        \
+      ByteView ph_rest = (cursor).rest();                                \
+      auto ph_properties = decode_properties(ph_rest, packet);           \
       if (!ph_properties) return std::unexpected(ph_properties.error()); \
-      into = *ph_properties;                                           \
-      cursor = Cursor(ph_rest);                                        \
-    }                                                                  \
+      into = *ph_properties;                                             \
+      cursor = Cursor(ph_rest);                                          \
+    }                                                                    \
   } while (false)
 
 /// Bits 3-0 of byte 0 (table 2-2). Version 3.1 sends SUBSCRIBE, UNSUBSCRIBE and PUBREL with QoS 1 and lets them repeat
 /// with DUP.
 bool flags_valid(const Frame& frame, Version version) {
   switch (frame.type) {
-    case PacketType::publish: return true;  // checked where they are read
+    case PacketType::publish:
+      return true;  // checked where they are read
     case PacketType::pubrel:
     case PacketType::subscribe:
-    case PacketType::unsubscribe: return frame.flags == 2 || (version == Version::v31 && frame.flags == 10);
-    default: return frame.flags == 0;
+    case PacketType::unsubscribe:
+      return frame.flags == 2 || (version == Version::v31 && frame.flags == 10);
+    default:
+      return frame.flags == 0;
   }
 }
 
@@ -71,9 +74,9 @@ std::expected<Connect, ReasonCode> decode_connect(const Frame& frame) {
   const bool has_password = flags & 0x40;
   const bool has_username = flags & 0x80;
   const auto will_qos = static_cast<uint8_t>(flags >> 3 & 3);
-  if ((flags & 1) && *version != Version::v31) return kMalformed;             // [MQTT-3.1.2-3]
-  if (will_qos == 3) return kMalformed;                                       // [MQTT-3.1.2-12]
-  if (!has_will && (flags & 0x38)) return kMalformed;                         // [MQTT-3.1.2-11, 13]
+  if ((flags & 1) && *version != Version::v31) return kMalformed;                   // [MQTT-3.1.2-3]
+  if (will_qos == 3) return kMalformed;                                             // [MQTT-3.1.2-12]
+  if (!has_will && (flags & 0x38)) return kMalformed;                               // [MQTT-3.1.2-11, 13]
   if (has_password && !has_username && *version != Version::v5) return kMalformed;  // 3.1.1 [MQTT-3.1.2-22]
   out.clean_start = flags & 0x02;
   PH_PROPERTIES(cursor, PacketType::connect, *version, out.properties);
@@ -102,8 +105,8 @@ std::expected<Connack, ReasonCode> decode_connack(const Frame& frame, Version ve
   Connack out;
   const uint8_t flags = cursor.u8();
   const uint8_t code = cursor.u8();
-  if (!cursor.ok() || (flags & 0xFE)) return kMalformed;
-  out.session_present = flags & 1;
+  if (!cursor.ok() || ((flags & 0xFE) && version != Version::v31)) return kMalformed;
+  out.session_present = (flags & 1) && version != Version::v31;  // 3.1 has a reserved byte there
   if (version == Version::v5) {
     out.reason = static_cast<ReasonCode>(code);
     if (!reason_allowed(PacketType::connack, out.reason)) return kProtocolError;
@@ -135,9 +138,9 @@ std::expected<Subscribe, ReasonCode> decode_subscribe(const Frame& frame, Versio
       f.no_local = options & 0x04;
       f.retain_as_published = options & 0x08;
       f.retain_handling = options >> 4 & 3;
-      if (options & 0xC0) return kMalformed;                                     // [MQTT-3.8.3-5]
+      if (options & 0xC0) return kMalformed;  // [MQTT-3.8.3-5]
       if (f.retain_handling == 3) return kProtocolError;
-      if (f.no_local && shared_filter(f.filter)) return kProtocolError;          // [MQTT-3.8.3-4]
+      if (f.no_local && shared_filter(f.filter)) return kProtocolError;  // [MQTT-3.8.3-4]
     } else if (options & 0xFC) {
       return kMalformed;
     }
@@ -257,7 +260,7 @@ std::expected<Publish, ReasonCode> decode_publish(const Frame& frame, Version ve
   out.qos = frame.flags >> 1 & 3;
   out.retain = frame.flags & 1;
   out.dup = frame.flags & 8;
-  if (out.qos == 3) return kMalformed;                                       // [MQTT-3.3.1-4]
+  if (out.qos == 3) return kMalformed;                                        // [MQTT-3.3.1-4]
   if (out.dup && out.qos == 0 && version != Version::v31) return kMalformed;  // [MQTT-3.3.1-2]
   out.topic = cursor.string();
   if (out.qos > 0) out.packet_id = cursor.u16();
@@ -293,30 +296,42 @@ std::expected<Ack, ReasonCode> decode_ack(const Frame& frame, Version version) {
 
 std::expected<Packet, ReasonCode> decode(const Frame& frame, Version version) {
   switch (frame.type) {
-    case PacketType::connect: return decode_connect(frame);
-    case PacketType::publish: return decode_publish(frame, version);
+    case PacketType::connect:
+      return decode_connect(frame);
+    case PacketType::publish:
+      return decode_publish(frame, version);
     case PacketType::puback:
     case PacketType::pubrec:
     case PacketType::pubrel:
-    case PacketType::pubcomp: return decode_ack(frame, version);
-    default: break;
+    case PacketType::pubcomp:
+      return decode_ack(frame, version);
+    default:
+      break;
   }
   if (!flags_valid(frame, version) || (version == Version::v5 && !frame.shortest)) return kMalformed;
   switch (frame.type) {
-    case PacketType::connack: return decode_connack(frame, version);
-    case PacketType::subscribe: return decode_subscribe(frame, version);
-    case PacketType::suback: return decode_acked<Suback>(frame, version);
-    case PacketType::unsubscribe: return decode_unsubscribe(frame, version);
-    case PacketType::unsuback: return decode_acked<Unsuback>(frame, version);
-    case PacketType::disconnect: return decode_reasoned<Disconnect>(frame, version);
-    case PacketType::auth: return decode_reasoned<Auth>(frame, version);
+    case PacketType::connack:
+      return decode_connack(frame, version);
+    case PacketType::subscribe:
+      return decode_subscribe(frame, version);
+    case PacketType::suback:
+      return decode_acked<Suback>(frame, version);
+    case PacketType::unsubscribe:
+      return decode_unsubscribe(frame, version);
+    case PacketType::unsuback:
+      return decode_acked<Unsuback>(frame, version);
+    case PacketType::disconnect:
+      return decode_reasoned<Disconnect>(frame, version);
+    case PacketType::auth:
+      return decode_reasoned<Auth>(frame, version);
     case PacketType::pingreq:
       if (!frame.body.empty()) return kMalformed;
       return Pingreq{};
     case PacketType::pingresp:
       if (!frame.body.empty()) return kMalformed;
       return Pingresp{};
-    default: return kMalformed;
+    default:
+      return kMalformed;
   }
 }
 

@@ -134,7 +134,8 @@ std::expected<Framed, ReasonCode> next_frame(ByteView bytes, size_t packet_max);
 
 /// Decodes a frame. `version` is that of the CONNECT seen before; ignored for CONNECT itself. Directions are not
 /// checked: that a client sends no SUBACK is the channel's business. Errors: malformed_packet, protocol_error,
-/// unsupported_protocol_version, topic_name_invalid, topic_filter_invalid, topic_alias_invalid, qos_not_supported never.
+/// unsupported_protocol_version, topic_name_invalid, topic_filter_invalid, topic_alias_invalid, qos_not_supported
+/// never.
 std::expected<Packet, ReasonCode> decode(const Frame& frame, Version version);
 
 /// decode() for the packets of the hot path, without the variant. frame.type must fit.

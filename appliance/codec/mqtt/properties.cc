@@ -66,33 +66,84 @@ constexpr auto kTable = [] {
 template <class P, class F>
 bool with_field(P& p, PropertyId id, F&& f) {
   switch (id) {
-    case PropertyId::payload_format: f(p.payload_format); return true;
-    case PropertyId::message_expiry: f(p.message_expiry); return true;
-    case PropertyId::content_type: f(p.content_type); return true;
-    case PropertyId::response_topic: f(p.response_topic); return true;
-    case PropertyId::correlation_data: f(p.correlation_data); return true;
-    case PropertyId::session_expiry: f(p.session_expiry); return true;
-    case PropertyId::assigned_client_id: f(p.assigned_client_id); return true;
-    case PropertyId::server_keep_alive: f(p.server_keep_alive); return true;
-    case PropertyId::authentication_method: f(p.authentication_method); return true;
-    case PropertyId::authentication_data: f(p.authentication_data); return true;
-    case PropertyId::request_problem_information: f(p.request_problem_information); return true;
-    case PropertyId::will_delay: f(p.will_delay); return true;
-    case PropertyId::request_response_information: f(p.request_response_information); return true;
-    case PropertyId::response_information: f(p.response_information); return true;
-    case PropertyId::server_reference: f(p.server_reference); return true;
-    case PropertyId::reason_string: f(p.reason_string); return true;
-    case PropertyId::receive_maximum: f(p.receive_maximum); return true;
-    case PropertyId::topic_alias_maximum: f(p.topic_alias_maximum); return true;
-    case PropertyId::topic_alias: f(p.topic_alias); return true;
-    case PropertyId::maximum_qos: f(p.maximum_qos); return true;
-    case PropertyId::retain_available: f(p.retain_available); return true;
-    case PropertyId::maximum_packet_size: f(p.maximum_packet_size); return true;
-    case PropertyId::wildcard_available: f(p.wildcard_available); return true;
-    case PropertyId::subscription_ids_available: f(p.subscription_ids_available); return true;
-    case PropertyId::shared_available: f(p.shared_available); return true;
+    case PropertyId::payload_format:
+      f(p.payload_format);
+      return true;
+    case PropertyId::message_expiry:
+      f(p.message_expiry);
+      return true;
+    case PropertyId::content_type:
+      f(p.content_type);
+      return true;
+    case PropertyId::response_topic:
+      f(p.response_topic);
+      return true;
+    case PropertyId::correlation_data:
+      f(p.correlation_data);
+      return true;
+    case PropertyId::session_expiry:
+      f(p.session_expiry);
+      return true;
+    case PropertyId::assigned_client_id:
+      f(p.assigned_client_id);
+      return true;
+    case PropertyId::server_keep_alive:
+      f(p.server_keep_alive);
+      return true;
+    case PropertyId::authentication_method:
+      f(p.authentication_method);
+      return true;
+    case PropertyId::authentication_data:
+      f(p.authentication_data);
+      return true;
+    case PropertyId::request_problem_information:
+      f(p.request_problem_information);
+      return true;
+    case PropertyId::will_delay:
+      f(p.will_delay);
+      return true;
+    case PropertyId::request_response_information:
+      f(p.request_response_information);
+      return true;
+    case PropertyId::response_information:
+      f(p.response_information);
+      return true;
+    case PropertyId::server_reference:
+      f(p.server_reference);
+      return true;
+    case PropertyId::reason_string:
+      f(p.reason_string);
+      return true;
+    case PropertyId::receive_maximum:
+      f(p.receive_maximum);
+      return true;
+    case PropertyId::topic_alias_maximum:
+      f(p.topic_alias_maximum);
+      return true;
+    case PropertyId::topic_alias:
+      f(p.topic_alias);
+      return true;
+    case PropertyId::maximum_qos:
+      f(p.maximum_qos);
+      return true;
+    case PropertyId::retain_available:
+      f(p.retain_available);
+      return true;
+    case PropertyId::maximum_packet_size:
+      f(p.maximum_packet_size);
+      return true;
+    case PropertyId::wildcard_available:
+      f(p.wildcard_available);
+      return true;
+    case PropertyId::subscription_ids_available:
+      f(p.subscription_ids_available);
+      return true;
+    case PropertyId::shared_available:
+      f(p.shared_available);
+      return true;
     case PropertyId::subscription_id:
-    case PropertyId::user_property: return false;
+    case PropertyId::user_property:
+      return false;
   }
   return false;
 }
@@ -106,21 +157,34 @@ bool read(Cursor& cursor, RawProperty& p) {
   const uint32_t id = cursor.varint();
   const Row row = row_of(id);
   if (!cursor.ok() || row.type == Type::none) return false;
+  p = RawProperty{};
   p.id = static_cast<PropertyId>(id);
-  p.number = 0;
   const ByteView before = cursor.rest();
   switch (row.type) {
-    case Type::byte: p.number = cursor.u8(); break;
-    case Type::u16: p.number = cursor.u16(); break;
-    case Type::u32: p.number = cursor.u32(); break;
-    case Type::varint: p.number = cursor.varint(); break;
-    case Type::text: p.first = cursor.string(); break;
-    case Type::binary: p.first = cursor.binary(); break;
+    case Type::byte:
+      p.number = cursor.u8();
+      break;
+    case Type::u16:
+      p.number = cursor.u16();
+      break;
+    case Type::u32:
+      p.number = cursor.u32();
+      break;
+    case Type::varint:
+      p.number = cursor.varint();
+      break;
+    case Type::text:
+      p.first = cursor.string();
+      break;
+    case Type::binary:
+      p.first = cursor.binary();
+      break;
     case Type::pair:
       p.first = cursor.string();
       p.second = cursor.string();
       break;
-    case Type::none: break;
+    case Type::none:
+      break;
   }
   if (!cursor.ok()) return false;
   p.value = before.substr(0, before.size() - cursor.rest().size());
@@ -129,13 +193,16 @@ bool read(Cursor& cursor, RawProperty& p) {
 
 ReasonCode check_value(const RawProperty& p) {
   switch (p.id) {
-    case PropertyId::topic_alias: return p.number ? ReasonCode::success : ReasonCode::topic_alias_invalid;
+    case PropertyId::topic_alias:
+      return p.number ? ReasonCode::success : ReasonCode::topic_alias_invalid;
     case PropertyId::receive_maximum:
     case PropertyId::maximum_packet_size:
-    case PropertyId::subscription_id: return p.number ? ReasonCode::success : ReasonCode::protocol_error;
+    case PropertyId::subscription_id:
+      return p.number ? ReasonCode::success : ReasonCode::protocol_error;
     case PropertyId::response_topic:  // [MQTT-3.3.2-14]
       return topic_valid(p.first) ? ReasonCode::success : ReasonCode::protocol_error;
-    default: break;
+    default:
+      break;
   }
   const bool flag = row_of(static_cast<uint32_t>(p.id)).type == Type::byte;
   return flag && p.number > 1 ? ReasonCode::protocol_error : ReasonCode::success;

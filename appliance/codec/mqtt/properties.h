@@ -105,7 +105,7 @@ ByteView forwarded(const Properties& properties, std::string& scratch);
 
 struct RawProperty {
   PropertyId id{};
-  ByteView value;         // encoded value
+  ByteView value;          // encoded value
   ByteView first, second;  // of a user property
   uint32_t number = 0;     // of an integer property
 };

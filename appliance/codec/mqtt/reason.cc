@@ -78,9 +78,9 @@ const ReasonRow* row(ReasonCode code) {
   return nullptr;
 }
 
-constexpr std::string_view kTypes[16] = {"will",      "connect", "connack",     "publish",  "puback",  "pubrec",
-                                         "pubrel",    "pubcomp", "subscribe",   "suback",   "unsubscribe",
-                                         "unsuback",  "pingreq", "pingresp",    "disconnect", "auth"};
+constexpr std::string_view kTypes[16] = {"will",    "connect",  "connack",    "publish", "puback",      "pubrec",
+                                         "pubrel",  "pubcomp",  "subscribe",  "suback",  "unsubscribe", "unsuback",
+                                         "pingreq", "pingresp", "disconnect", "auth"};
 
 }  // namespace
 
@@ -101,14 +101,20 @@ std::string_view name(PacketType type) {
 
 uint8_t connack_code_v3(ReasonCode code) {
   switch (code) {
-    case success: return 0;
-    case unsupported_protocol_version: return 1;
-    case client_identifier_not_valid: return 2;
-    case bad_user_name_or_password: return 4;
+    case success:
+      return 0;
+    case unsupported_protocol_version:
+      return 1;
+    case client_identifier_not_valid:
+      return 2;
+    case bad_user_name_or_password:
+      return 4;
     case not_authorized:
     case banned:
-    case bad_authentication_method: return 5;
-    default: return 3;  // server unavailable
+    case bad_authentication_method:
+      return 5;
+    default:
+      return 3;  // server unavailable
   }
 }
 

@@ -15,7 +15,7 @@ size_t sequence(const unsigned char* p, size_t left) {
   const unsigned first = p[0];
   if (first >= 0xC2 && first <= 0xDF) return left >= 2 && tail(1) ? 2 : 0;
   if (first >= 0xE0 && first <= 0xEF) {
-    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;    // no overlong form
+    const unsigned low = first == 0xE0 ? 0xA0 : 0x80;   // no overlong form
     const unsigned high = first == 0xED ? 0x9F : 0xBF;  // no surrogate
     return left >= 3 && tail(1, low, high) && tail(2) ? 3 : 0;
   }
