@@ -317,9 +317,9 @@ class Check {
   }
   void unused_upstreams() {
     for (size_t i = 0; i < s_.upstreams.size(); ++i)
-      if (const std::string& called = s_.upstreams[i].name; !called.empty() && called != "files" && !used_.contains(called))
+      if (const std::string& called = s_.upstreams[i].name;
+          !called.empty() && called != "files" && !used_.contains(called))
         out_.warning(root_.row("upstream", i).place("name"), "no route sends to upstream " + quoted(called));
-                     "no route sends to upstream " + quoted(s_.upstreams[i].name));
   }
 
   // --- values
