@@ -25,7 +25,7 @@ std::string read_some(std::istream& in) {
 
 Result<std::string> read_config_text(const std::string& path) {
   if (path == "-") return read_some(std::cin);
-  struct stat info {};
+  struct stat info{};
   if (stat(path.c_str(), &info) != 0)
     return fail_errno(errno == ENOENT ? port::file_errors::not_found : port::file_errors::failed, path, errno);
   if (S_ISDIR(info.st_mode)) return fail_errno(port::file_errors::failed, path, EISDIR);

@@ -1,5 +1,5 @@
-// Configuration files on disk: reads one and hands it to core/settings. What `posthouse config check` and `posthouse run`
-// call first.
+// Configuration files on disk: reads one and hands it to core/settings. What `posthouse config check` and `posthouse
+// run` call first.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace ph::io {
 
-/// The text of a file; "-" reads standard input. At most a little over settings::kDocumentMax is read, which is enough for
-/// parse() to refuse it. Errors: file.*
+/// The text of a file; "-" reads standard input. At most a little over settings::kDocumentMax is read, which is enough
+/// for parse() to refuse it. Errors: file.*
 Result<std::string> read_config_text(const std::string& path);
 
 /// This machine's name without its domain; "localhost" if it has none.
