@@ -18,8 +18,10 @@ RouteTable::RouteTable(const std::vector<Rule>& rules) {
     for (const std::string& filter : rules[i].topics) filters_.push_back({filter, i});
     if (rules[i].categories.empty() && rules[i].topics.empty() && !default_) default_ = i;
   }
-  std::stable_sort(wild_.begin(), wild_.end(),
-                   [](const Mask& a, const Mask& b) { return mask_prefix(a.text) > mask_prefix(b.text); });
+  std::sort(wild_.begin(), wild_.end(), [](const Mask& a, const Mask& b) {
+    const size_t of_a = mask_prefix(a.text), of_b = mask_prefix(b.text);
+    return of_a != of_b ? of_a > of_b : a.rule < b.rule;
+  });
 }
 
 std::optional<RouteTable::Explained> RouteTable::explain(std::string_view category) const {

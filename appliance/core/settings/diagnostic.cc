@@ -1,6 +1,7 @@
 #include "core/settings/diagnostic.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace ph::settings {
 
@@ -21,7 +22,9 @@ void Diagnostics::add(Diagnostic d) {
 }
 
 std::vector<Diagnostic> Diagnostics::take() {
-  std::stable_sort(list_.begin(), list_.end(), [](const auto& a, const auto& b) { return a.place < b.place; });
+  std::sort(list_.begin(), list_.end(), [](const Diagnostic& a, const Diagnostic& b) {
+    return std::tie(a.place, a.severity, a.message) < std::tie(b.place, b.severity, b.message);
+  });
   if (omitted_)
     list_.push_back({Severity::error, {}, std::to_string(omitted_) + " more are not shown", "correct these first"});
   omitted_ = 0;

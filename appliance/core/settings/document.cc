@@ -89,8 +89,7 @@ void convert_table(const toml::table& table, uint32_t line_offset, Value& out) {
   out.is_inline = table.is_inline();
   for (const auto& [key, child] : table)
     out.entries.push_back({std::string(key.str()), place_of(key.source(), line_offset), convert(child, line_offset)});
-  std::stable_sort(out.entries.begin(), out.entries.end(),
-                   [](const Entry& a, const Entry& b) { return a.place < b.place; });
+  std::sort(out.entries.begin(), out.entries.end(), [](const Entry& a, const Entry& b) { return a.place < b.place; });
 }
 
 Value convert(const toml::node& node, uint32_t line_offset) {
