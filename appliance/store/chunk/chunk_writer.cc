@@ -193,8 +193,12 @@ Result<port::File*> ChunkWriter::make_file(ChunkCategory& c, ChunkMark& mark) {
     }
     return std::unexpected(std::move(file).error());
   }
-  PH_ASSIGN(port::FileStat stat, (*file)->stat());
-  mark.file = id_of(stat);
+  auto stat = (*file)->stat();
+  if (!stat) {
+    if (Result<> gone = files_.unlink(path); !gone) c.recovered = false;  // an empty chunk stays: look again
+    return std::unexpected(std::move(stat).error());
+  }
+  mark.file = id_of(*stat);
   return open_.adopt(path, std::move(*file));
 }
 

