@@ -135,6 +135,11 @@ link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settle
 
 bool Intake::take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
                   uint64_t frame_bytes, const std::shared_ptr<IntakeClient>& client) {
+  if (auto& owner = clients_[key]; owner.lock() != client) {  // a stream that had nothing to resume
+    owner = client;
+    held_.erase(key);
+    hold_epochs_.erase(key);
+  }
   auto epoch = hold_epochs_.find(key);
   if (held_.contains(key) || events.hold_epoch != (epoch == hold_epochs_.end() ? 0 : epoch->second)) {
     client->consumed(frame_bytes);
@@ -156,12 +161,13 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   }
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
-  clients_.try_emplace(key, client);
   arrival->fresh = *fresh;
   for_each_block(packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
     place_new({first, last}, block, *fresh, *arrival);
   });
   for (const link::Reject& r : arrival->rejects) streams_->reject(key, r.first, r.last, r.reason);
+  if (arrival->wants_far)
+    for (const link::Range& r : arrival->durable_end_here) streams_->far(key, r.first, r.last);
   add(counters_, arrival->counted);
   for (auto& [route, more] : arrival->direct) add(direct_[route], more);
   WallTime now = loop_.wall_now();
@@ -300,8 +306,8 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
   ack.duplicates = arrival->counted.duplicates;
   ack.rejects = arrival->rejects;
   if (arrival->wants_far)
-    for (const link::Range& r : arrival->durable_end_here)
-      if (streams_->far(key, r.first, r.last)) ack.far.push_back({r.first, r.last});
+    for (const link::Range& r : streams_->far_held(key, arrival->whole.first, arrival->whole.last))
+      ack.far.push_back({r.first, r.last});
   if (client) {
     client->acknowledge(key.stream, ack);
     client->consumed(arrival->frame_bytes);

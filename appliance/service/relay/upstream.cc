@@ -158,7 +158,8 @@ void Upstream::start() {
   stopped_ = false;
   for (size_t i = 0; i < sources_.size(); ++i) {
     std::vector<link::SenderStream> streams;
-    for (auto& s : sources_[i]->open_streams()) streams.push_back({s.stream, s.settled, s.far, std::move(s.receivers)});
+    for (auto& s : sources_[i]->open_streams())
+      streams.push_back({s.stream, s.settled, s.far, s.assigned, std::move(s.receivers)});
     size_t index = sender_->add_source(std::move(streams), sources_[i]->wants_far());
     PH_ASSERT(index == i, "sources are numbered in order");
     sources_[i]->on_ready([this, i] {
