@@ -16,6 +16,7 @@ struct Committer::Group {
   void write(port::KeyedStore& store) {
     for (Participant* p : participants)
       if (outcome = p->flush(); !outcome) return;
+    for (Participant* p : participants) p->add_flushed(entries);
     for (Request& r : requests) entries.append(std::move(r.entries));
     if (!entries.empty()) outcome = store.write(entries, true);
   }

@@ -30,6 +30,8 @@ class Participant {
   virtual void begin(port::WriteBatch& entries) = 0;
   /// Disk thread: writes and syncs what begin() set aside. On failure nothing of it may count.
   virtual Result<> flush() = 0;
+  /// Disk thread, after a successful flush(): adds entries that begin() could not know (the inode of a new file).
+  virtual void add_flushed(port::WriteBatch& entries) { (void)entries; }
   /// Loop: the group is durable, or failed and must be undone. After a failure elsewhere flush() may not have been
   /// called at all.
   virtual void finished(const Result<>& outcome) = 0;
