@@ -38,6 +38,8 @@ struct OpenStream {
   StreamId stream;
   uint64_t settled = 0;                // everything below is acknowledged; next() begins here
   uint64_t far = 0;                    // everything below is durable at the end of its way
+  uint64_t assigned = UINT64_MAX;      // one past the last position ever given out: a receiver that knows more proves
+                                       // that this node was rolled back; UINT64_MAX: cannot tell
   std::vector<std::string> receivers;  // addresses that may hold something above settled: ask them first
 };
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -23,6 +24,25 @@ struct Endpoint {
   }
   auto operator<=>(const Endpoint&) const = default;
 };
+
+/// Parses "host:port", "127.0.0.1:1883", "[::1]:3706"; ":0" and "*:0" have an empty host: every address of the machine.
+/// An IPv6 address stands in brackets. Errors: "net.bad_address" with what is wrong.
+Result<Endpoint> parse_endpoint(std::string_view text);
+
+/// Codes of on_close and listen(). The detail names the address and says what the system said.
+namespace net_errors {
+inline constexpr ErrorCode closed{"net.closed"};            // orderly end by the peer
+inline constexpr ErrorCode closed_here{"net.closed_here"};  // after close()
+inline constexpr ErrorCode refused{"net.refused"};          // nobody listens there
+inline constexpr ErrorCode reset{"net.reset"};              // the peer, or the way to it, broke the connection
+inline constexpr ErrorCode timeout{"net.timeout"};          // not connected within connect_timeout
+inline constexpr ErrorCode name{"net.name"};                // the name could not be resolved
+inline constexpr ErrorCode in_use{"net.in_use"};            // listen: somebody has the port
+inline constexpr ErrorCode too_long{"net.too_long"};        // the handler left more bytes unconsumed than a frame has
+inline constexpr ErrorCode failed{"net.failed"};            // anything else of the system's
+inline constexpr ErrorCode bad_address{"net.bad_address"};  // parse_endpoint
+inline constexpr ErrorCode tls{"net.tls"};                  // handshake or record refused; the detail says why
+}  // namespace net_errors
 
 /// What is known of the other side.
 struct Peer {

@@ -90,8 +90,9 @@ struct Events {
   uint64_t first = 0;
   uint64_t last = 0;
   uint64_t events = 0;
-  uint8_t codec = 0;  // 0 none, 1 zstd (feature bit 0)
-  Slice packed;       // as port::Batch::packed
+  uint8_t codec = 0;       // 0 none, 1 zstd (feature bit 0)
+  bool wants_far = false;  // the source is released by far acknowledgements: ACK.far is asked for
+  Slice packed;            // as port::Batch::packed
 };
 struct Ack {
   StreamId stream;

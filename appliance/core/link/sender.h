@@ -60,6 +60,7 @@ struct SenderStream {
   StreamId stream;
   uint64_t settled = 0;
   uint64_t far = 0;
+  uint64_t assigned = UINT64_MAX;  // one past the last position the source ever gave out; UINT64_MAX: it cannot tell
   std::vector<std::string> receivers;
 };
 

@@ -1,0 +1,157 @@
+#include "io/listener.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/ip/basic_resolver.hpp>
+#include <cerrno>
+
+#include "base/log.h"
+#include "io/net_error.h"
+#include "io/socket.h"
+
+namespace ph::io {
+namespace {
+
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr int kBacklog = 4096;
+
+/// What accepts, kept alive by its pending operation until the listener stops it.
+class Acceptor final : public std::enable_shared_from_this<Acceptor> {
+ public:
+  Acceptor(LoopState& loop, tcp protocol, int descriptor, std::shared_ptr<ListenerState> state)
+      : loop_(loop), socket_(loop.context), pause_(loop.context), state_(std::move(state)) {
+    socket_.assign(protocol, descriptor);
+  }
+
+  void wait() {
+    socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](error_code failed) {
+      if (!failed && !self->state_->stopped) self->accept_some();
+    });
+  }
+
+  void stop() {
+    state_->stopped = true;
+    error_code ignored;
+    socket_.close(ignored);
+    pause_.cancel();
+  }
+
+  port::Endpoint local() const {
+    error_code failed;
+    auto at = socket_.local_endpoint(failed);
+    return failed ? port::Endpoint{} : port::Endpoint{at.address().to_string(), at.port()};
+  }
+
+ private:
+  void accept_some() {
+    for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      tcp::endpoint from;
+      auto size = static_cast<socklen_t>(from.capacity());
+      int descriptor = ::accept4(socket_.native_handle(), from.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+      if (descriptor < 0) {
+        if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return pause(errno);
+        continue;  // that one client failed: ECONNABORTED, EPROTO and the network's errors (accept(2))
+      }
+      from.resize(size);
+      if (state_->live >= state_->options.connections_max) {
+        ::close(descriptor);
+        loop_.counters.refused_full.add();
+        log_warn("connection_refused_full",
+                 {{"listener", local().to_string()}, {"connections_max", state_->options.connections_max}});
+        continue;
+      }
+      std::make_shared<Socket>(loop_)->accepted(descriptor, from, state_);
+      if (state_->stopped) return;
+    }
+    wait();
+  }
+
+  void pause(int os_error) {
+    loop_.counters.accept_pauses.add();
+    log_error("accepting_paused",
+              {{"listener", local().to_string()}, {"error", net_error("accept", os_error).to_string()}});
+    pause_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(kAcceptPause));
+    pause_.async_wait([self = shared_from_this()](error_code cancelled) {
+      if (!cancelled && !self->state_->stopped) self->wait();
+    });
+  }
+
+  LoopState& loop_;
+  TcpAcceptor socket_;
+  SteadyTimer pause_;
+  std::shared_ptr<ListenerState> state_;
+};
+
+class IoListener final : public port::Listener {
+ public:
+  explicit IoListener(std::shared_ptr<Acceptor> acceptor) : acceptor_(std::move(acceptor)) {}
+  ~IoListener() override { acceptor_->stop(); }
+  port::Endpoint local() const override { return acceptor_->local(); }
+
+ private:
+  std::shared_ptr<Acceptor> acceptor_;
+};
+
+/// A bound and listening descriptor, or errno.
+std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port) {
+  int descriptor = ::socket(at.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) return std::unexpected(errno);
+  int on = 1;
+  int off = 0;
+  bool ok = ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0;
+  if (reuse_port) ok = ok && ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0;
+  if (at.protocol() == tcp::v6() && at.address().is_unspecified())
+    ok = ok && ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0;
+  ok = ok && ::bind(descriptor, at.data(), static_cast<socklen_t>(at.size())) == 0;
+  ok = ok && ::listen(descriptor, kBacklog) == 0;
+  if (ok) return descriptor;
+  int os_error = errno;
+  ::close(descriptor);
+  return std::unexpected(os_error);
+}
+
+/// Where to try to listen, in order; the first that works is it.
+Result<std::vector<tcp::endpoint>> candidates(LoopState& loop, const port::Endpoint& at) {
+  if (at.host.empty())
+    return std::vector<tcp::endpoint>{{asio::ip::address_v6::any(), at.port}, {asio::ip::address_v4::any(), at.port}};
+  error_code failed;
+  auto address = asio::ip::make_address(at.host, failed);
+  if (!failed) return std::vector<tcp::endpoint>{{address, at.port}};
+  asio::ip::basic_resolver<tcp, Executor> resolver(loop.context);
+  auto results = resolver.resolve(at.host, std::to_string(at.port), asio::ip::resolver_base::passive, failed);
+  if (failed) return fail(port::net_errors::name, at.to_string() + ": " + failed.message(), failed.value());
+  std::vector<tcp::endpoint> found;
+  for (const auto& result : results) found.push_back(result.endpoint());
+  return found;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<port::Listener>> listen_tcp(LoopState& loop, const port::Endpoint& at,
+                                                   port::ListenOptions options, port::AcceptFn accept) {
+  PH_ASSIGN(auto endpoints, candidates(loop, at));
+  int os_error = EADDRNOTAVAIL;
+  for (const auto& endpoint : endpoints) {
+    auto descriptor = bind_listen(endpoint, options.reuse_port);
+    if (!descriptor) {
+      os_error = descriptor.error();
+      // Only a missing IPv6 leads on to IPv4: a port in use must not end as a listener on half of the addresses.
+      if (os_error == EAFNOSUPPORT || os_error == EADDRNOTAVAIL || !at.host.empty()) continue;
+      break;
+    }
+    auto state = std::make_shared<ListenerState>();
+    state->options = std::move(options);
+    state->accept = std::move(accept);
+    auto acceptor = std::make_shared<Acceptor>(loop, endpoint.protocol(), *descriptor, std::move(state));
+    acceptor->wait();
+    return std::make_unique<IoListener>(std::move(acceptor));
+  }
+  return std::unexpected(net_error(at.to_string(), os_error));
+}
+
+}  // namespace ph::io

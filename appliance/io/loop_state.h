@@ -1,0 +1,75 @@
+// LoopState: what an IoLoop shares with its sockets, inside this room. Owned by the IoLoop.
+#pragma once
+
+#include <utility>
+
+#include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/basic_stream_socket.hpp>
+#include <boost/asio/basic_waitable_timer.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/random.h"
+#include "io/loop.h"
+#include "io/output_queue.h"
+
+namespace ph::io {
+
+namespace asio = boost::asio;
+using Executor = asio::io_context::executor_type;
+using TcpSocket = asio::basic_stream_socket<asio::ip::tcp, Executor>;
+using TcpAcceptor = asio::basic_socket_acceptor<asio::ip::tcp, Executor>;
+using SteadyTimer =
+    asio::basic_waitable_timer<std::chrono::steady_clock, asio::wait_traits<std::chrono::steady_clock>, Executor>;
+
+class Socket;
+
+struct LoopState {
+  LoopState();
+  ~LoopState();
+
+  /// One turn. Waits for the first handler unless there is something to do without one.
+  void turn();
+  void write_dirty();
+  void post(port::Task task);
+  /// Remembers to write `socket` at the end of this turn.
+  void write_later(std::shared_ptr<Socket> socket) { dirty.push_back(std::move(socket)); }
+  std::unique_ptr<OutputQueue> take_output();
+  void return_output(std::unique_ptr<OutputQueue> output);
+
+  std::unique_ptr<char[]> read_buffer;  // kReadBufferBytes
+  std::vector<std::shared_ptr<Socket>> dirty;
+  std::vector<std::unique_ptr<OutputQueue>> spare_outputs;
+  LoopCounters counters;
+  Random random;
+
+  // The mailbox.
+  std::mutex mailbox_mutex;
+  std::condition_variable mailbox_room;
+  std::vector<port::Task> mailbox;
+  bool mailbox_scheduled = false;       // a drain is posted, or running
+  std::atomic<std::thread::id> thread;  // who runs the loop now
+  std::atomic<bool> stopping{false};
+
+  // Last, so destroyed first: pending operations hold sockets that use what stands above.
+  asio::io_context context{1};
+  asio::executor_work_guard<Executor> work{context.get_executor()};
+
+ private:
+  void drain_mailbox();
+  std::vector<port::Task> batch_;  // taken from the mailbox, run from next_task_ on
+  size_t next_task_ = 0;
+  std::vector<std::shared_ptr<Socket>> writing_;
+};
+
+/// tcpi_bytes_acked of a TCP socket; 0 where the kernel does not say.
+uint64_t tcp_bytes_acked(int descriptor);
+
+}  // namespace ph::io

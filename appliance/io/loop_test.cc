@@ -1,0 +1,201 @@
+#include "io/loop.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <barrier>
+#include <thread>
+
+#include "io/disk_queue.h"
+#include "io/signals.h"
+#include "io/test_network.h"
+
+namespace ph::io {
+namespace {
+
+TEST(Loop, runs_posted_tasks_in_order) {
+  IoLoop loop;
+  std::vector<int> seen;
+  for (int i = 0; i < 10'000; ++i) loop.post([&seen, i] { seen.push_back(i); });
+  EXPECT_TRUE(seen.empty()) << "never from inside post()";
+  EXPECT_SOON(loop, seen.size() == 10'000);
+  for (int i = 0; i < 10'000; ++i) ASSERT_EQ(seen[static_cast<size_t>(i)], i);
+}
+
+TEST(Loop, takes_posts_from_many_threads_each_in_order) {
+  IoLoop loop;
+  constexpr int kThreads = 4;
+  constexpr int kEach = 40'000;
+  std::vector<std::vector<int>> seen(kThreads);
+  int total = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kEach; ++i)
+        loop.post([&, t, i] {
+          seen[static_cast<size_t>(t)].push_back(i);
+          ++total;
+        });
+    });
+  bool all = loop.run_until([&] { return total == kThreads * kEach; }, kTestBound);
+  for (auto& t : threads) t.join();
+  ASSERT_TRUE(all);
+  for (auto& mine : seen)
+    for (int i = 0; i < kEach; ++i) ASSERT_EQ(mine[static_cast<size_t>(i)], i);
+}
+
+TEST(Loop, slows_other_threads_when_its_mailbox_is_full_and_loses_nothing) {
+  IoLoop loop;
+  std::atomic<bool> may_go_on{false};
+  size_t ran = 0;
+  std::thread runner([&] { loop.run(); });
+  loop.post([&] {
+    while (!may_go_on) std::this_thread::yield();  // a loop that is busy
+  });
+  std::thread producer([&] {
+    for (size_t i = 0; i < kMailboxMax + 2; ++i) loop.post([&] { ++ran; });
+    loop.post([&] { loop.stop(); });
+  });
+  while (loop.counters().mailbox_full == 0) std::this_thread::yield();
+  may_go_on = true;
+  producer.join();
+  runner.join();
+  EXPECT_EQ(ran, kMailboxMax + 2);
+}
+
+TEST(Loop, stop_from_another_thread_ends_run) {
+  IoLoop loop;
+  std::thread runner([&] { loop.run(); });
+  loop.stop();
+  runner.join();
+}
+
+TEST(Loop, stop_before_run_is_not_forgotten) {
+  IoLoop loop;
+  loop.stop();
+  loop.run();
+}
+
+TEST(Loop, destroys_what_was_posted_and_never_run) {
+  auto owned = std::make_shared<int>(1);
+  {
+    IoLoop loop;
+    loop.post([owned] {});
+  }
+  EXPECT_EQ(owned.use_count(), 1);
+}
+
+TEST(Timer, fires_in_order_of_time) {
+  IoLoop loop;
+  auto late = loop.make_timer();
+  auto early = loop.make_timer();
+  std::string order;
+  Instant start = loop.now();
+  late->start(20ms, [&] { order += "late"; });
+  early->start(5ms, [&] { order += "early "; });
+  EXPECT_TRUE(late->pending());
+  EXPECT_SOON(loop, !late->pending());
+  EXPECT_EQ(order, "early late");
+  EXPECT_GE(loop.now() - start, 20ms);
+}
+
+TEST(Timer, never_runs_a_cancelled_or_replaced_task) {
+  IoLoop loop;
+  auto timer = loop.make_timer();
+  auto other = loop.make_timer();
+  auto gone = loop.make_timer();
+  int wrong = 0;
+  int right = 0;
+  // All are due at once; the first one that runs cancels the expiry of the others, which is already queued.
+  timer->start(0ms, [&] { ++wrong; });
+  timer->start(0ms, [&] {
+    ++right;
+    other->cancel();
+    gone.reset();
+  });
+  other->start(0ms, [&] { ++wrong; });
+  gone->start(0ms, [&] { ++wrong; });
+  std::this_thread::yield();
+  EXPECT_SOON(loop, right == 1);
+  EXPECT_FALSE(other->pending());
+  auto end = loop.make_timer();
+  bool ended = false;
+  end->start(5ms, [&] { ended = true; });
+  EXPECT_SOON(loop, ended);
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Timer, may_be_restarted_and_destroyed_by_its_own_task) {
+  IoLoop loop;
+  auto timer = loop.make_timer();
+  int rounds = 0;
+  std::function<void()> again = [&] {
+    if (++rounds < 3)
+      timer->start(1ms, [&] { again(); });
+    else
+      timer.reset();
+  };
+  timer->start(1ms, [&] { again(); });
+  EXPECT_SOON(loop, rounds == 3);
+  EXPECT_EQ(timer, nullptr);
+}
+
+TEST(DiskQueue, runs_jobs_in_order_off_the_loop_and_done_on_it) {
+  IoLoop loop;
+  IoDiskQueue disk(loop);
+  auto here = std::this_thread::get_id();
+  std::vector<int> jobs;
+  std::vector<int> dones;
+  bool wrong_thread = false;
+  for (int i = 0; i < 500; ++i)
+    disk.run(
+        [&, i] {
+          jobs.push_back(i);
+          wrong_thread |= std::this_thread::get_id() == here;
+        },
+        [&, i] {
+          dones.push_back(i);
+          wrong_thread |= std::this_thread::get_id() != here;
+        });
+  EXPECT_SOON(loop, dones.size() == 500);
+  EXPECT_FALSE(wrong_thread);
+  EXPECT_EQ(disk.waiting(), 0u);
+  for (int i = 0; i < 500; ++i) {
+    ASSERT_EQ(jobs[static_cast<size_t>(i)], i);
+    ASSERT_EQ(dones[static_cast<size_t>(i)], i);
+  }
+}
+
+TEST(DiskQueue, finishes_all_jobs_before_it_ends) {
+  IoLoop loop;
+  int ran = 0;
+  int done = 0;
+  {
+    IoDiskQueue disk(loop);
+    for (int i = 0; i < 1000; ++i) disk.run([&] { ++ran; }, [&] { ++done; });
+  }
+  EXPECT_EQ(ran, 1000);
+  EXPECT_SOON(loop, done == 1000);
+}
+
+TEST(Signals, arrive_as_calls_on_the_loop) {
+  IoLoop loop;
+  int stops = 0;
+  int reloads = 0;
+  {
+    Signals signals(
+        loop, [&](int number) { stops += number; }, [&] { ++reloads; });
+    ::kill(::getpid(), SIGHUP);
+    EXPECT_SOON(loop, reloads == 1);
+    ::kill(::getpid(), SIGTERM);
+    EXPECT_SOON(loop, stops == SIGTERM);
+    ::kill(::getpid(), SIGHUP);
+    EXPECT_SOON(loop, reloads == 2);
+  }
+  ignore_signals();
+  ::kill(::getpid(), SIGPIPE);
+  ::kill(::getpid(), SIGIO);
+}
+
+}  // namespace
+}  // namespace ph::io

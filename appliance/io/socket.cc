@@ -1,0 +1,318 @@
+#include "io/socket.h"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+
+#include "io/net_error.h"
+
+namespace ph::io {
+namespace {
+
+using boost::system::error_code;
+
+constexpr size_t kVectorsPerWrite = 64;
+constexpr int kWritesPerTurn = 8;          // sendmsg calls for one connection in one turn
+constexpr size_t kTailGrowth = 64 * 1024;  // a tail grows by its own size, at least by this
+
+/// Room behind the `have` bytes of a tail that waits for `wanted`. It follows what arrives, not what a peer announces:
+/// a header that claims 16 MiB costs 64 KiB until the bytes are really sent.
+size_t tail_room(size_t have, size_t wanted) {
+  if (wanted <= have) return 0;
+  return std::min({wanted - have, std::max(have, kTailGrowth), kReadBufferBytes});
+}
+
+}  // namespace
+
+ConnectionHandle::~ConnectionHandle() {
+  socket_->abandon();
+}
+void ConnectionHandle::send(Slice bytes) {
+  socket_->send(std::move(bytes));
+}
+void ConnectionHandle::send_copy(ByteView bytes) {
+  socket_->send_copy(bytes);
+}
+size_t ConnectionHandle::unsent_bytes() const {
+  return socket_->unsent_bytes();
+}
+void ConnectionHandle::notify_below(size_t mark) {
+  socket_->notify_below(mark);
+}
+void ConnectionHandle::pause_reading(bool paused) {
+  socket_->pause_reading(paused);
+}
+void ConnectionHandle::close(Duration linger) {
+  socket_->close(linger);
+}
+const port::Peer& ConnectionHandle::peer() const {
+  return socket_->peer();
+}
+uint64_t ConnectionHandle::bytes_acked() const {
+  return socket_->bytes_acked();
+}
+
+// --- what the user asks for
+
+OutputQueue& Socket::output() {
+  if (!output_) output_ = loop_.take_output();
+  return *output_;
+}
+
+void Socket::mark_dirty() {
+  if (dirty_) return;
+  dirty_ = true;
+  loop_.write_later(shared_from_this());
+}
+
+void Socket::send(Slice bytes) {
+  if (!can_send() || bytes.empty()) return;
+  output().push(std::move(bytes));
+  if (phase_ == Phase::open) mark_dirty();
+}
+
+void Socket::send_copy(ByteView bytes) {
+  if (!can_send() || bytes.empty()) return;
+  output().push_copy(bytes);
+  if (phase_ == Phase::open) mark_dirty();
+}
+
+void Socket::notify_below(size_t mark) {
+  low_mark_ = mark;
+  notify_armed_ = true;
+  if (phase_ == Phase::open && unsent_bytes() <= mark) mark_dirty();
+}
+
+void Socket::pause_reading(bool paused) {
+  if (paused_ == paused) return;
+  paused_ = paused;
+  if (paused || phase_ != Phase::open) return;
+  // What the handler left when it paused is shown again without waiting for more. When it resumes from inside on_data,
+  // received() goes on by itself.
+  if (!showing_ && !tail_.empty() && tail_.size() >= wanted_) {
+    if (reshow_posted_) return;
+    reshow_posted_ = true;
+    asio::post(loop_.context, [self = shared_from_this()] { self->show_tail_again(); });
+    return;
+  }
+  wait_readable();
+}
+
+void Socket::close(Duration linger) {
+  if (!can_send()) return;
+  Error why{port::net_errors::closed_here, peer_.address, 0};
+  if (phase_ != Phase::open || linger <= Duration::zero()) return finish_later(std::move(why));
+  phase_ = Phase::flushing;
+  paused_ = false;
+  set_deadline(linger);
+  mark_dirty();
+  if (!showing_) {
+    tail_ = {};
+    wait_readable();
+  }
+}
+
+uint64_t Socket::bytes_acked() const {
+  return socket_.is_open() ? tcp_bytes_acked(const_cast<TcpSocket&>(socket_).native_handle()) : 0;
+}
+
+// --- reading
+
+void Socket::wait_readable() {
+  if (waiting_readable_ || input_ended_) return;
+  waiting_readable_ = true;
+  socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](error_code failed) {
+    self->waiting_readable_ = false;
+    if (!failed) self->readable();
+  });
+}
+
+void Socket::readable() {
+  switch (phase_) {
+    case Phase::open:
+      if (!paused_) read_once();
+      break;
+    case Phase::flushing:
+    case Phase::draining:
+      discard_input();
+      break;
+    default:
+      break;
+  }
+}
+
+void Socket::read_once() {
+  size_t before = tail_.size();
+  size_t room = tail_room(before, wanted_);
+  iovec into[2] = {{nullptr, 0}, {loop_.read_buffer.get(), kReadBufferBytes - room}};
+  if (room > 0) {
+    tail_.resize_and_overwrite(before + room, [](char*, size_t size) { return size; });
+    into[0] = {tail_.data() + before, room};
+  }
+  // While the tail still grows, nothing may land behind its gap.
+  bool all_wanted = before + room >= wanted_;
+  ssize_t got = 0;
+  do {
+    got = ::readv(socket_.native_handle(), into, all_wanted ? 2 : 1);
+  } while (got < 0 && errno == EINTR);
+  int os_error = errno;
+  size_t size = got > 0 ? static_cast<size_t>(got) : 0;
+  if (room > 0) tail_.resize(before + std::min(size, room));
+  if (got < 0) {
+    if (os_error == EAGAIN || os_error == EWOULDBLOCK) return wait_readable();
+    return read_failed(os_error);
+  }
+  if (got == 0) return end_of_input();
+  loop_.counters.bytes_read.add(size);
+  received(ByteView(loop_.read_buffer.get(), size > room ? size - room : 0));
+  if (phase_ == Phase::open) {
+    if (tail_.size() > kTailMax)
+      return finish(Error{port::net_errors::too_long,
+                          peer_.address + ": " + std::to_string(tail_.size()) + " bytes without a whole frame", 0});
+    if (!paused_) wait_readable();
+  } else if (phase_ == Phase::flushing) {
+    wait_readable();
+  }
+}
+
+void Socket::received(ByteView fresh) {
+  while (!tail_.empty()) {
+    if (wanted_ > tail_.size()) {
+      size_t missing = std::min(wanted_ - tail_.size(), fresh.size());
+      tail_.append(fresh.substr(0, missing));
+      fresh.remove_prefix(missing);
+      if (tail_.size() < wanted_) return;
+    } else if (wanted_ == 0) {
+      tail_.append(fresh);
+      fresh = {};
+    }
+    if (paused_) {
+      tail_.append(fresh);
+      return;
+    }
+    port::Consumed took = show(tail_);
+    if (phase_ != Phase::open) return;
+    wanted_ = took.wanted;
+    if (took.bytes == tail_.size()) {
+      tail_ = {};
+      break;
+    }
+    tail_.erase(0, took.bytes);
+    if (fresh.empty()) return;
+    if (wanted_ <= tail_.size()) wanted_ = 0;  // join with fresh and show once more
+  }
+  if (fresh.empty()) return;
+  if (paused_) {
+    tail_.assign(fresh);
+    wanted_ = 0;
+    return;
+  }
+  port::Consumed took = show(fresh);
+  if (phase_ != Phase::open || took.bytes == fresh.size()) return;
+  tail_.assign(fresh.substr(took.bytes));
+  wanted_ = took.wanted;
+}
+
+port::Consumed Socket::show(ByteView bytes) {
+  showing_ = true;
+  port::Consumed took = handler_->on_data(*handle_, bytes);
+  showing_ = false;
+  PH_ASSERT(took.bytes <= bytes.size(), "a handler consumed more than it was shown");
+  if (phase_ != Phase::open) tail_ = {};
+  return took;
+}
+
+void Socket::show_tail_again() {
+  reshow_posted_ = false;
+  if (phase_ != Phase::open || paused_) return;
+  received({});
+  if (phase_ == Phase::open && paused_) return;
+  if (phase_ == Phase::open || phase_ == Phase::flushing) wait_readable();
+}
+
+void Socket::discard_input() {
+  ssize_t got = 0;
+  do {
+    got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) return wait_readable();
+  input_ended_ = true;
+  // The peer's end while we still write: it may have closed one half only and wait for our last bytes.
+  if (phase_ == Phase::draining || got < 0) finish(Error{port::net_errors::closed_here, peer_.address, 0});
+}
+
+void Socket::end_of_input() {
+  if (write_error_) return finish(net_error(peer_.address, write_error_));
+  std::string detail = peer_.address;
+  if (!tail_.empty()) detail += ": closed with " + std::to_string(tail_.size()) + " bytes of an unfinished frame";
+  finish(Error{port::net_errors::closed, std::move(detail), 0});
+}
+
+void Socket::read_failed(int os_error) {
+  finish(net_error(peer_.address, os_error));
+}
+
+// --- writing
+
+void Socket::wait_writable() {
+  if (waiting_writable_) return;
+  waiting_writable_ = true;
+  socket_.async_wait(asio::socket_base::wait_write, [self = shared_from_this()](error_code failed) {
+    self->waiting_writable_ = false;
+    if (!failed) self->mark_dirty();
+  });
+}
+
+void Socket::write_now() {
+  dirty_ = false;
+  if ((phase_ != Phase::open && phase_ != Phase::flushing) || write_error_) return;
+  for (int writes = 0; unsent_bytes() > 0 && !waiting_writable_; ++writes) {
+    if (writes == kWritesPerTurn) {
+      mark_dirty();
+      break;
+    }
+    iovec vectors[kVectorsPerWrite];
+    msghdr message{};
+    message.msg_iov = vectors;
+    message.msg_iovlen = output_->gather(vectors, kVectorsPerWrite);
+    size_t offered = 0;
+    for (size_t i = 0; i < message.msg_iovlen; ++i) offered += vectors[i].iov_len;
+    ssize_t sent = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    loop_.counters.writes.add();
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return write_failed(errno);
+    size_t size = sent > 0 ? static_cast<size_t>(sent) : 0;
+    loop_.counters.bytes_written.add(size);
+    output_->consume(size);
+    if (size < offered) wait_writable();
+  }
+  if (unsent_bytes() == 0) output_written();
+  if (phase_ == Phase::open && notify_armed_ && unsent_bytes() <= low_mark_) {
+    notify_armed_ = false;
+    handler_->on_drained(*handle_);
+  }
+}
+
+void Socket::output_written() {
+  if (output_) loop_.return_output(std::move(output_));
+  if (phase_ != Phase::flushing) return;
+  phase_ = Phase::draining;
+  error_code ignored;
+  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
+  if (input_ended_) return finish(Error{port::net_errors::closed_here, peer_.address, 0});
+  wait_readable();
+}
+
+void Socket::write_failed(int os_error) {
+  // The peer may have said why it closes before it did: read that first. The socket is dead, so its input ends soon.
+  bool dead = os_error == EPIPE || os_error == ECONNRESET;
+  if (!dead || phase_ != Phase::open || paused_) return finish(net_error(peer_.address, os_error));
+  write_error_ = os_error;
+  output_->clear();
+  wait_readable();
+}
+
+}  // namespace ph::io

@@ -1,0 +1,139 @@
+// Socket: one TCP connection inside a loop, with or without TLS. The user holds a ConnectionHandle; the socket lives as
+// long as the handle or a pending operation needs it. Internal to this room.
+//
+// Phases: connecting -> [handshaking ->] open -> flushing -> draining -> closed. Flushing writes what is queued after
+// close(); draining has sent FIN and discards input until the peer's FIN, so that the kernel does not answer late input
+// with a reset that would destroy our last bytes on their way. A deadline bounds all but open and closed.
+//
+// Handlers are called from loop context only: never from inside connect(), send(), close() or a destructor. Memory when
+// idle and plain: this object, one pending wait, the descriptor's entry in the reactor; no buffer.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "io/loop_state.h"
+#include "port/network.h"
+
+namespace ph::io {
+
+class Socket;
+
+/// A listener's part that its accepted sockets share with it.
+struct ListenerState {
+  port::ListenOptions options;
+  port::AcceptFn accept;
+  size_t live = 0;  // accepted and not yet closed
+  bool stopped = false;
+};
+
+/// A partial frame may grow to here; a handler that leaves more unconsumed is broken: "net.too_long".
+inline constexpr size_t kTailMax = limits::kFrameMax + kReadBufferBytes;
+
+class ConnectionHandle final : public port::Connection {
+ public:
+  explicit ConnectionHandle(std::shared_ptr<Socket> socket) : socket_(std::move(socket)) {}
+  ~ConnectionHandle() override;
+  void send(Slice bytes) override;
+  void send_copy(ByteView bytes) override;
+  size_t unsent_bytes() const override;
+  void notify_below(size_t mark) override;
+  void pause_reading(bool paused) override;
+  void close(Duration linger) override;
+  const port::Peer& peer() const override;
+  uint64_t bytes_acked() const override;
+
+ private:
+  std::shared_ptr<Socket> socket_;
+};
+
+class Socket final : public std::enable_shared_from_this<Socket> {
+ public:
+  explicit Socket(LoopState& loop);
+  ~Socket();
+
+  // How it begins: one of the two. Neither calls a handler before the loop's next turn (connect) or before it returns
+  // from AcceptFn (accepted).
+  std::unique_ptr<port::Connection> connect(const port::Endpoint& to, port::ConnectOptions options,
+                                            port::ConnectionHandler& handler);
+  void accepted(int descriptor, const asio::ip::tcp::endpoint& from, std::shared_ptr<ListenerState> listener);
+
+  // For the handle.
+  void send(Slice bytes);
+  void send_copy(ByteView bytes);
+  size_t unsent_bytes() const { return output_ ? output_->bytes() : 0; }
+  void notify_below(size_t mark);
+  void pause_reading(bool paused);
+  void close(Duration linger);
+  void abandon();
+  const port::Peer& peer() const { return peer_; }
+  uint64_t bytes_acked() const;
+
+  // For the loop.
+  void write_now();
+
+ private:
+  enum class Phase : uint8_t { connecting, handshaking, open, flushing, draining, closed };
+  struct Attempt;
+
+  bool can_send() const { return phase_ <= Phase::open; }
+  OutputQueue& output();
+  void mark_dirty();
+
+  void resolve();
+  void try_next_address();
+  void connect_failed(Error why);
+  void connected();
+  void opened();
+  void set_options();
+
+  void set_deadline(Duration after);
+  void clear_deadline();
+  void deadline_passed();
+
+  void wait_readable();
+  void wait_writable();
+  void readable();
+  void read_once();
+  void discard_input();
+  /// Takes bytes read: `fresh` follows what is in tail_. Shows the handler what is worth showing.
+  void received(ByteView fresh);
+  port::Consumed show(ByteView bytes);
+  void show_tail_again();
+  void end_of_input();
+  void read_failed(int os_error);
+  void write_failed(int os_error);
+  void output_written();
+
+  void release();  // closes and lets go of everything; phase closed
+  void finish(Error why);
+  void finish_later(Error why);
+
+  LoopState& loop_;
+  TcpSocket socket_;
+  ConnectionHandle* handle_ = nullptr;  // null once the user destroyed it
+  port::ConnectionHandler* handler_ = nullptr;
+  std::unique_ptr<OutputQueue> output_;  // while something waits to be written
+  std::string tail_;                     // input not consumed yet
+  size_t wanted_ = 0;                    // tail_ is not worth showing below this size
+  size_t low_mark_ = 0;
+  std::unique_ptr<SteadyTimer> deadline_;
+  std::unique_ptr<Attempt> attempt_;         // while connecting
+  std::shared_ptr<ListenerState> listener_;  // that accepted it
+  port::Peer peer_;
+  uint32_t deadline_number_ = 0;
+  int write_error_ = 0;  // the kernel refused a write; told when the input is read to its end
+  Phase phase_ = Phase::connecting;
+  bool paused_ = false;
+  bool dirty_ = false;
+  bool waiting_readable_ = false;
+  bool waiting_writable_ = false;
+  bool notify_armed_ = false;
+  bool showing_ = false;  // inside on_data
+  bool reshow_posted_ = false;
+  bool input_ended_ = false;
+};
+
+}  // namespace ph::io

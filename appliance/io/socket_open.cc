@@ -1,0 +1,256 @@
+// How a socket begins (connect, accept) and ends (release). The rest is in socket.cc.
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/ip/basic_resolver.hpp>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+
+#include "base/log.h"
+#include "io/clock.h"
+#include "io/net_error.h"
+#include "io/socket.h"
+
+namespace ph::io {
+namespace {
+
+using asio::ip::tcp;
+using boost::system::error_code;
+
+constexpr size_t kAddressesMax = 16;  // of one name; further ones are not tried
+// A peer that vanished is noticed after 60 s + 6 * 10 s, if the protocol above has no faster way.
+constexpr int kKeepIdleSeconds = 60;
+constexpr int kKeepIntervalSeconds = 10;
+constexpr int kKeepProbes = 6;
+
+/// "1.2.3.4:5" also for an IPv4 peer of an IPv6 socket.
+std::string address_text(const tcp::endpoint& at) {
+  asio::ip::address address = at.address();
+  if (address.is_v6() && address.to_v6().is_v4_mapped())
+    address = asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
+  return port::Endpoint{address.to_string(), at.port()}.to_string();
+}
+
+void set_option(int descriptor, int level, int option, int value) {
+  // Refused only by exotic sockets; the connection works without.
+  (void)::setsockopt(descriptor, level, option, &value, sizeof value);
+}
+
+}  // namespace
+
+struct Socket::Attempt {
+  Attempt(LoopState& loop, port::Endpoint to_, port::ConnectOptions options_)
+      : to(std::move(to_)), options(std::move(options_)), resolver(loop.context) {}
+  port::Endpoint to;
+  port::ConnectOptions options;
+  asio::ip::basic_resolver<tcp, Executor> resolver;
+  std::vector<tcp::endpoint> addresses;
+  size_t tried = 0;  // addresses begun with; the attempt that is under way has this number
+  Instant give_up;
+  Error last{port::net_errors::failed, "no address", 0};
+};
+
+Socket::Socket(LoopState& loop) : loop_(loop), socket_(loop.context) {}
+Socket::~Socket() {
+  release();
+}
+
+std::unique_ptr<port::Connection> Socket::connect(const port::Endpoint& to, port::ConnectOptions options,
+                                                  port::ConnectionHandler& handler) {
+  auto handle = std::make_unique<ConnectionHandle>(shared_from_this());
+  handle_ = handle.get();
+  handler_ = &handler;
+  peer_.address = to.to_string();
+  attempt_ = std::make_unique<Attempt>(loop_, to, std::move(options));
+  attempt_->give_up = steady_now() + attempt_->options.connect_timeout;
+  asio::post(loop_.context, [self = shared_from_this()] {
+    if (self->phase_ == Phase::connecting) self->resolve();
+  });
+  return handle;
+}
+
+void Socket::resolve() {
+  Attempt& a = *attempt_;
+  error_code not_numeric;
+  auto address = asio::ip::make_address(a.to.host, not_numeric);
+  if (!not_numeric) {
+    a.addresses.emplace_back(address, a.to.port);
+    return try_next_address();
+  }
+  set_deadline(a.options.connect_timeout);
+  a.last = Error{port::net_errors::timeout, a.to.to_string() + ": looking up the name", 0};
+  a.resolver.async_resolve(
+      a.to.host, std::to_string(a.to.port), asio::ip::resolver_base::numeric_service,
+      [self = shared_from_this()](error_code failed, const tcp::resolver::results_type& results) {
+        if (self->phase_ != Phase::connecting) return;
+        Attempt& attempt = *self->attempt_;
+        if (failed)
+          return self->connect_failed(
+              Error{port::net_errors::name, attempt.to.to_string() + ": " + failed.message(), failed.value()});
+        for (const auto& result : results)
+          if (attempt.addresses.size() < kAddressesMax) attempt.addresses.push_back(result.endpoint());
+        self->try_next_address();
+      });
+}
+
+void Socket::try_next_address() {
+  Attempt& a = *attempt_;
+  while (true) {
+    Duration left = a.give_up - steady_now();
+    if (a.tried == a.addresses.size() || left <= Duration::zero()) return connect_failed(a.last);
+    const tcp::endpoint& to = a.addresses[a.tried++];
+    error_code ignored;
+    socket_.close(ignored);
+    int descriptor = ::socket(to.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) {
+      a.last = net_error(address_text(to), errno);
+      continue;
+    }
+    error_code failed;
+    socket_.assign(to.protocol(), descriptor, failed);
+    if (failed) {
+      ::close(descriptor);
+      a.last = net_error(address_text(to), failed.value());
+      continue;
+    }
+    a.last = Error{port::net_errors::timeout, address_text(to) + ": no answer", 0};
+    // Each address gets its share, so that one that swallows packets leaves time for the others.
+    set_deadline(left / static_cast<Duration::rep>(a.addresses.size() - a.tried + 1));
+    socket_.async_connect(to, [self = shared_from_this(), number = a.tried](error_code refused) {
+      if (self->phase_ != Phase::connecting || self->attempt_->tried != number) return;
+      if (!refused) return self->connected();
+      self->attempt_->last = net_error(address_text(self->attempt_->addresses[number - 1]), refused.value());
+      self->try_next_address();
+    });
+    return;
+  }
+}
+
+void Socket::connect_failed(Error why) {
+  loop_.counters.connect_failures.add();
+  finish(std::move(why));
+}
+
+void Socket::connected() {
+  error_code failed;
+  auto there = socket_.remote_endpoint(failed);
+  if (!failed && there == socket_.local_endpoint(failed)) {
+    // Connecting to a free port of the ephemeral range on this very host can meet itself (simultaneous open).
+    attempt_->last = net_error(address_text(there), ECONNREFUSED);
+    return try_next_address();
+  }
+  if (failed) {
+    attempt_->last = net_error(peer_.address, failed.value());
+    return try_next_address();
+  }
+  peer_.address = address_text(there);
+  set_options();
+  opened();
+}
+
+void Socket::set_options() {
+  int descriptor = socket_.native_handle();
+  set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPINTVL, kKeepIntervalSeconds);
+  set_option(descriptor, IPPROTO_TCP, TCP_KEEPCNT, kKeepProbes);
+}
+
+void Socket::accepted(int descriptor, const tcp::endpoint& from, std::shared_ptr<ListenerState> listener) {
+  error_code failed;
+  socket_.assign(from.protocol(), descriptor, failed);
+  if (failed) {
+    ::close(descriptor);
+    log_warn("accepted_socket_lost", {{"error", failed.message()}});
+    return;
+  }
+  ++listener->live;
+  listener_ = std::move(listener);
+  peer_.address = address_text(from);
+  set_options();
+  opened();
+}
+
+void Socket::opened() {
+  auto self = shared_from_this();
+  phase_ = Phase::open;
+  deadline_.reset();
+  attempt_.reset();
+  if (auto listener = listener_) {
+    auto connection = std::make_unique<ConnectionHandle>(self);
+    handle_ = connection.get();
+    handler_ = listener->accept(std::move(connection));
+    if (!handler_ || !handle_) {
+      loop_.counters.refused_by_handler.add();
+      return abandon();
+    }
+    loop_.counters.accepted.add();
+  } else {
+    loop_.counters.connected.add();
+  }
+  if (phase_ == Phase::closed) return;
+  handler_->on_open(*handle_);
+  if (phase_ != Phase::open) return;
+  if (unsent_bytes() > 0 || notify_armed_) mark_dirty();
+  if (!paused_) wait_readable();
+}
+
+void Socket::set_deadline(Duration after) {
+  if (!deadline_) deadline_ = std::make_unique<SteadyTimer>(loop_.context);
+  deadline_->expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(after));
+  deadline_->async_wait([self = shared_from_this(), number = ++deadline_number_](error_code cancelled) {
+    if (!cancelled && number == self->deadline_number_) self->deadline_passed();
+  });
+}
+
+void Socket::deadline_passed() {
+  switch (phase_) {
+    case Phase::connecting:
+      try_next_address();
+      break;
+    case Phase::flushing:
+    case Phase::draining:
+      finish(Error{port::net_errors::closed_here, peer_.address, 0});
+      break;
+    default:
+      break;
+  }
+}
+
+void Socket::release() {
+  phase_ = Phase::closed;
+  ++deadline_number_;
+  deadline_.reset();
+  attempt_.reset();
+  error_code ignored;
+  socket_.close(ignored);
+  if (output_) loop_.return_output(std::move(output_));
+  if (!showing_) tail_ = {};
+  if (listener_) --listener_->live;
+  listener_.reset();
+}
+
+void Socket::abandon() {
+  handle_ = nullptr;
+  handler_ = nullptr;
+  if (phase_ != Phase::closed) release();
+}
+
+void Socket::finish(Error why) {
+  if (phase_ == Phase::closed) return;
+  auto self = shared_from_this();
+  release();
+  if (auto* handler = std::exchange(handler_, nullptr)) handler->on_close(*handle_, why);
+}
+
+void Socket::finish_later(Error why) {
+  release();
+  asio::post(loop_.context, [self = shared_from_this(), error = std::move(why)] {
+    if (auto* handler = std::exchange(self->handler_, nullptr)) handler->on_close(*self->handle_, error);
+  });
+}
+
+}  // namespace ph::io
