@@ -128,7 +128,7 @@ struct Receiver {
 /// What an upstream does for one source, without a network: pulls, delivers to a Receiver, acknowledges.
 class Puller {
  public:
-  Puller(port::EventSource& from, Receiver& to) : source(from), receiver_(to) {
+  Puller(port::EventSource& from, Receiver& to, ManualLoop& loop) : source(from), receiver_(to), loop_(loop) {
     open = source.open_streams();
     source.on_ready([this] { ++readies; });
     source.on_closed([this](StreamId s) { closed.push_back(s); });
@@ -140,21 +140,24 @@ class Puller {
     auto [it, fresh] = next_.try_emplace(batch->stream, batch->first);
     EXPECT_EQ(it->second, batch->first) << "positions of a stream are dense";
     it->second = batch->last;
-    bool known = used_.contains(batch->stream);
+    StreamId stream = batch->stream;
     window.push_back(std::move(*batch));
-    if (!known) {
-      source.will_use(window.back().stream, "far:1", [] {});
-      used_.insert(window.back().stream);
-    }
+    if (used_.insert(stream).second)
+      source.will_use(stream, "far:1", [durable = durable_, stream] { durable->insert(stream); });
     return true;
   }
-  /// The receiver has it, durably; the acknowledgement is still on its way.
+  /// What may leave leaves, and the receiver has it, durably; the acknowledgement is still on its way.
   void deliver() {
-    for (; delivered_ < window.size(); ++delivered_) known_.push_back(receiver_.take(window[delivered_]));
+    for (; delivered_ < window.size(); ++delivered_) {
+      if (!durable_->contains(window[delivered_].stream)) loop_.run_posted();
+      if (!durable_->contains(window[delivered_].stream)) return;
+      known_.push_back(receiver_.take(window[delivered_]));
+    }
   }
-  /// Acknowledges the oldest batch.
-  void ack() {
+  /// Acknowledges the oldest batch; false if it could not even leave yet.
+  bool ack() {
     deliver();
+    if (delivered_ == 0) return false;
     port::Batch b = std::move(window.front());
     window.pop_front();
     --delivered_;
@@ -162,12 +165,13 @@ class Puller {
     known_.pop_front();
     source.advanced(b.stream, b.last, b.events, known);
     if (far) source.far_advanced(b.stream, b.last);
+    return true;
   }
   /// Pulls, delivers and acknowledges until there is nothing.
   void run(size_t bytes_max = 256 * 1024) {
     while (true) {
-      while (!window.empty()) ack();
-      if (!pull(bytes_max)) return;
+      while (!window.empty() && ack()) {}
+      if (!window.empty() || !pull(bytes_max)) return;
     }
   }
   port::EventSource& source;
@@ -179,7 +183,9 @@ class Puller {
 
  private:
   Receiver& receiver_;
+  ManualLoop& loop_;
   std::map<StreamId, uint64_t> next_;
+  std::shared_ptr<std::set<StreamId>> durable_ = std::make_shared<std::set<StreamId>>();
   std::set<StreamId> used_;
   size_t delivered_ = 0;
   std::deque<uint64_t> known_;
@@ -216,7 +222,8 @@ class AgentBench {
     agent = std::move(*opened);
     for (auto* s : agent->sources()) {
       std::string name = s->route() + "/" + s->target();
-      pullers.push_back(std::make_unique<Puller>(*s, receivers[name]));
+      pullers.push_back(std::make_unique<Puller>(*s, receivers[name], loop));
+      pullers.back()->far = far_at_once && s->wants_far();
     }
     agent->start();
     loop.run_posted();
@@ -280,6 +287,7 @@ class AgentBench {
   std::vector<agent::DeadLetter> letters;
   bool fail_letters = false;
   bool refuse_watches = false;
+  bool far_at_once = false;  // what a receiver accepts is at the end of its way
   std::unique_ptr<agent::Agent> agent;
   ComparingWatcher* watcher = nullptr;
   std::vector<std::unique_ptr<Puller>> pullers;
