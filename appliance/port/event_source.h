@@ -50,6 +50,7 @@ struct TargetCounters {
   uint64_t duplicate = 0;        // the far side already had it
   uint64_t maybe_duplicate = 0;  // rerouted while the first receiver could not be asked
   uint64_t dropped = 0;
+  uint64_t dropped_bytes = 0;  // files: truncated or deleted by others before they were read; never counted in `in`
   uint64_t dead_lettered = 0;
   uint64_t queued = 0;
   uint64_t queued_bytes = 0;

@@ -104,6 +104,15 @@ class MemoryFiles : public port::Files {
     }
     put(*inode, inode->bytes.size(), bytes);
   }
+  /// The same through a descriptor that the producer holds, whatever became of the name.
+  void append(const InodePtr& inode, ByteView bytes) { put(*inode, inode->bytes.size(), bytes); }
+  /// A producer's truncate(2).
+  void shrink(const std::string& path, uint64_t size) {
+    InodePtr inode = find(path);
+    inode->bytes.resize(size);
+    inode->pending.push_back({true, size, {}});
+    inode->modified_ns = ++clock_ns;
+  }
   std::string content(const std::string& path) {
     InodePtr inode = find(path);
     return inode ? inode->bytes : std::string();

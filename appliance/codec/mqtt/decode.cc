@@ -105,8 +105,8 @@ std::expected<Connack, ReasonCode> decode_connack(const Frame& frame, Version ve
   Connack out;
   const uint8_t flags = cursor.u8();
   const uint8_t code = cursor.u8();
-  if (!cursor.ok() || (flags & 0xFE)) return kMalformed;
-  out.session_present = flags & 1;
+  if (!cursor.ok() || ((flags & 0xFE) && version != Version::v31)) return kMalformed;
+  out.session_present = (flags & 1) && version != Version::v31;  // 3.1 has a reserved byte there
   if (version == Version::v5) {
     out.reason = static_cast<ReasonCode>(code);
     if (!reason_allowed(PacketType::connack, out.reason)) return kProtocolError;

@@ -157,8 +157,8 @@ bool read(Cursor& cursor, RawProperty& p) {
   const uint32_t id = cursor.varint();
   const Row row = row_of(id);
   if (!cursor.ok() || row.type == Type::none) return false;
+  p = RawProperty{};
   p.id = static_cast<PropertyId>(id);
-  p.number = 0;
   const ByteView before = cursor.rest();
   switch (row.type) {
     case Type::byte:
