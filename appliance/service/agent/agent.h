@@ -23,6 +23,7 @@
 #include "base/limits.h"
 #include "base/result.h"
 #include "core/agent/line_packer.h"
+#include "port/dead_letters.h"
 #include "port/event_source.h"
 #include "port/files.h"
 #include "port/keyed_store.h"
@@ -37,18 +38,6 @@ struct TargetOptions {
 struct RouteOptions {
   std::string name;
   std::vector<TargetOptions> targets;
-};
-
-/// An event that a receiver refused for good, or that the oversize policy takes out.
-struct DeadLetter {
-  std::string route;
-  std::string target;
-  std::string reason;
-  StreamId stream;
-  uint64_t first = 0;  // range of its stream
-  uint64_t last = 0;
-  Slice block;  // encoded (codec/event/block.h)
-  WallTime at{};
 };
 
 struct AgentOptions {
@@ -66,8 +55,6 @@ struct AgentOptions {
   std::vector<RouteOptions> routes;
   /// The route (index) of a category; nullopt: none, the file stays.
   std::function<std::optional<size_t>(std::string_view category)> route_of;
-  /// Writes a dead letter durably. Runs on the disk thread. Null: every letter fails and its target's cursor waits.
-  std::function<Result<>(const DeadLetter&)> dead_letter;
 };
 
 /// Makes the watcher of the source directory; its callback runs on the loop. An empty factory: every directory is
@@ -115,11 +102,11 @@ inline constexpr size_t kStayingMax = 100;
 
 class Agent {
  public:
-  /// Loads what is stored, looks at every file and verifies the known ones. `loop`, `disk`, `files` and `store` must
-  /// outlive the agent. Errors: file.* when the source directory cannot be listed, agent.newer_version, store.*.
+  /// Loads what is stored, looks at every file and verifies the known ones. What is passed by reference must outlive the
+  /// agent. Errors: file.* when the source directory cannot be listed, agent.newer_version, store.*.
   static Result<std::unique_ptr<Agent>> open(AgentOptions options, port::Loop& loop, port::DiskQueue& disk,
                                              port::Files& files, WatcherFactory watcher, port::KeyedStore& store,
-                                             NodeId node);
+                                             port::DeadLetters& dead_letters, NodeId node);
   virtual ~Agent() = default;
 
   /// One per route and target, in the order of the options. They live as long as the agent.

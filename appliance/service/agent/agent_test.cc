@@ -816,19 +816,19 @@ TEST(Agent, f9_dead_letter_keeps_the_beginning_aside_before_the_cursor_passes) {
   AgentBench b;
   b.options.line_max = 1000;
   b.options.oversize = Oversize::dead_letter;
-  b.fail_letters = true;
+  b.dead_letters.failing = true;
   b.append("x.log", "before\n" + endless(50'000) + "\nafter\n");
   b.start();
   b.pass(5s);
   EXPECT_EQ(b.far().lines, lines_of("x", "before\nafter\n"));
   EXPECT_GT(b.agent->stats().dead_letter_failures, 0u);
   b.restart();  // the cursor did not pass: it comes again, and the letter with it
-  b.fail_letters = false;
+  b.dead_letters.failing = false;
   b.pass(3s);
   EXPECT_EQ(b.far().lines, lines_of("x", "before\nafter\n"));
-  ASSERT_EQ(b.letters.size(), 1u);
-  EXPECT_EQ(b.letters[0].reason, "line_oversize");
-  auto block = event::decode(b.letters[0].block);
+  ASSERT_EQ(b.dead_letters.letters.size(), 1u);
+  EXPECT_EQ(b.dead_letters.letters[0].reason, "line_oversize");
+  auto block = event::decode(b.dead_letters.letters[0].block);
   ASSERT_TRUE(block.has_value()) << block.error().to_string();
   EXPECT_TRUE(block->truncated);
   EXPECT_EQ(block->payload.size(), 1001u);
@@ -985,17 +985,17 @@ TEST(Agent, a_rejected_block_is_a_dead_letter_before_the_cursor_passes_it) {
   Reader in(batch->packed.view());
   in.varint();
   Slice block{std::string(in.sized())};
-  b.fail_letters = true;
+  b.dead_letters.failing = true;
   b.puller().source.rejected(batch->stream, batch->first, batch->last, block, "category holds a slash");
   b.puller().source.rejected(batch->stream, batch->first, batch->last, block, "category holds a slash");  // re-reported
   b.puller().source.advanced(batch->stream, batch->last, 0, 0);
   b.pass(5s, false);
   EXPECT_EQ(decode_cursor(*b.store.get(cursor_key(batch->stream, "fra")).value())->settled, 0u);
-  b.fail_letters = false;
+  b.dead_letters.failing = false;
   b.pass(5s, false);
   EXPECT_EQ(decode_cursor(*b.store.get(cursor_key(batch->stream, "fra")).value())->settled, 80u);
-  ASSERT_EQ(b.letters.size(), 1u);
-  EXPECT_EQ(b.letters[0].reason, "category holds a slash");
+  ASSERT_EQ(b.dead_letters.letters.size(), 1u);
+  EXPECT_EQ(b.dead_letters.letters[0].reason, "category holds a slash");
   auto c = b.puller().source.counters();
   EXPECT_EQ(c.dead_lettered, 10u);
   EXPECT_EQ(c.in, 10u);
@@ -1102,7 +1102,7 @@ TEST(Agent, a_newer_record_stops_the_start_and_a_damaged_one_does_not) {
   port::WriteBatch newer;
   newer.put(key, "\x02xx");
   b.store.write(newer, true).value();
-  auto opened = Agent::open(b.options, b.loop, b.disk, b.files, {}, b.store, b.node);
+  auto opened = Agent::open(b.options, b.loop, b.disk, b.files, {}, b.store, b.dead_letters, b.node);
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error().code, errors::newer_version);
 }

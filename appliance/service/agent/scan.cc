@@ -173,11 +173,15 @@ void Scanner::on_events(const std::vector<port::Watcher::Event>& events) {
 }
 
 void Scanner::look(const std::string& directory, const std::string& name) {
-  if (name.empty()) {
-    if (directory.empty()) return rescan_within(Duration::zero());
-    if (auto scanned = scan_directory(directory); !scanned && scanned.error().code == port::file_errors::not_found)
-      drop_directory(directory);
-    return;
+  if (name.empty()) {  // the directory itself went or was moved, and its watch with it; another may have its name now
+    watched_.erase(directory);
+    if (!directory.empty()) {
+      if (auto scanned = scan_directory(directory); !scanned && scanned.error().code == port::file_errors::not_found)
+        return drop_directory(directory);
+    } else {
+      rescan_within(Duration::zero());
+    }
+    return watch(directory);
   }
   auto stat = parts_.files.stat(parts_.path(directory, name));
   if (!stat) return;
