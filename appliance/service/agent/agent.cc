@@ -159,7 +159,12 @@ AgentStats AgentHouse::stats() const {
   scanner_.status(out);
   out.generations = table_.size();
   out.descriptors = reader_.descriptors();
-  table_.each([&out](const Generation& g) { out.rotated_waiting += g.in_hidden() && g.readable(); });
+  table_.each([&](const Generation& g) {
+    out.rotated_waiting += g.in_hidden() && g.readable();
+    if (g.staying.empty() || !g.readable()) return;
+    ++out.staying_total;
+    if (out.staying.size() < kStayingMax) out.staying.push_back({parts_.path(g), g.staying});
+  });
   return out;
 }
 

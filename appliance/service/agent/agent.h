@@ -94,7 +94,7 @@ struct AgentStats {
   uint64_t store_failures = 0;
   uint64_t dead_letter_failures = 0;
   uint64_t records_damaged = 0;  // stored records that could not be read
-  /// At most kStayingMax, newest scan: bad categories, no route, no proof, held, unreadable.
+  /// At most kStayingMax: bad category, no route, unreadable (as of the latest scan); no proof, held (as last tried).
   std::vector<StayingFile> staying;
   uint64_t staying_total = 0;
 };

@@ -281,7 +281,6 @@ void Scanner::update(Generation& g, const std::string& directory, const std::str
     g.size = stat.size;
     return stays(directory, name, "its category has no route");
   }
-  if (!g.staying.empty()) stays(directory, name, g.staying, false);
   if (!g.verified && !verify(g, stat)) return;
   if (g.unreadable && !readable_again(g)) return;
   if (stat.size < g.size) return replaced(g, stat);
@@ -396,9 +395,9 @@ void Scanner::check_absent() {
   if (!absent.empty()) rescan_within(std::max(kAbsentRescan, parts_.options.grace));
 }
 
-void Scanner::stays(const std::string& directory, const std::string& name, std::string_view reason, bool log) {
+void Scanner::stays(const std::string& directory, const std::string& name, std::string_view reason) {
   std::string path = parts_.path(directory, name);
-  if (log) log_once("source_file_stays", path, reason);
+  log_once("source_file_stays", path, reason);
   if (staying_.contains(path) || staying_.size() >= kStayingMax) {
     staying_total_ += scanning_ && !staying_.contains(path);
   } else {
