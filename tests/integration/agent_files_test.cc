@@ -56,7 +56,8 @@ class Folder {
 /// An open file of a producer.
 class Writer {
  public:
-  explicit Writer(const std::string& path) : fd_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {
+  explicit Writer(const std::string& path)
+      : fd_(::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644)) {
     EXPECT_GE(fd_, 0) << path;
   }
   ~Writer() { close(); }

@@ -71,9 +71,9 @@ class ComparingWatcher : public port::Watcher {
 /// The far side of one target: what it has of each stream, and the lines in the order in which it took them. Survives
 /// the agent.
 struct Receiver {
-  std::vector<std::string> lines;                         // "category|line"
-  std::map<StreamId, std::vector<bool>> has;              // per position
-  std::vector<event::Block> blocks;                       // as received, also duplicates
+  std::vector<std::string> lines;             // "category|line"
+  std::map<StreamId, std::vector<bool>> has;  // per position
+  std::vector<event::Block> blocks;           // as received, also duplicates
   uint64_t duplicates = 0;
   std::set<std::pair<std::string, uint64_t>> origin_ids;  // origin stream and position of every line
 
@@ -170,7 +170,8 @@ class Puller {
   /// Pulls, delivers and acknowledges until there is nothing.
   void run(size_t bytes_max = 256 * 1024) {
     while (true) {
-      while (!window.empty() && ack()) {}
+      while (!window.empty() && ack()) {
+      }
       if (!window.empty() || !pull(bytes_max)) return;
     }
   }

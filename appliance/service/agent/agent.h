@@ -8,8 +8,8 @@
 //   retirement    rotation, the proof that nobody writes, deletion retirement.h
 //
 // A target's cursor never waits for another's. Owned by the event plane's loop; only store writes, directory syncs and
-// dead letters run on the disk thread. Bounds: open descriptors, memory for one block while reading, and what AgentStats
-// counts.
+// dead letters run on the disk thread. Bounds: open descriptors, memory for one block while reading, and what
+// AgentStats counts.
 #pragma once
 
 #include <cstdint>
@@ -76,16 +76,16 @@ struct AgentStats {
   uint64_t rotated_waiting = 0;  // files in the hidden directory
   // since start
   uint64_t scans = 0;
-  uint64_t overflows = 0;            // notifications lost
-  uint64_t rotated = 0;              // renamed into the hidden directory
-  uint64_t deleted = 0;              // unlinked with proof
+  uint64_t overflows = 0;             // notifications lost
+  uint64_t rotated = 0;               // renamed into the hidden directory
+  uint64_t deleted = 0;               // unlinked with proof
   uint64_t drained_after_unlink = 0;  // a writer was waiting while we unlinked; its bytes were read from the descriptor
-  uint64_t renamed = 0;              // by producers, followed
-  uint64_t truncated = 0;            // same file, other content: a new generation
-  uint64_t replaced = 0;             // inode used again by another file
-  uint64_t power_cuts = 0;           // generations continued under new stream ids
-  uint64_t vanished = 0;             // deleted by others before they were delivered
-  uint64_t renewed = 0;              // streams renewed because a receiver knew more than this node
+  uint64_t renamed = 0;               // by producers, followed
+  uint64_t truncated = 0;             // same file, other content: a new generation
+  uint64_t replaced = 0;              // inode used again by another file
+  uint64_t power_cuts = 0;            // generations continued under new stream ids
+  uint64_t vanished = 0;              // deleted by others before they were delivered
+  uint64_t renewed = 0;               // streams renewed because a receiver knew more than this node
   uint64_t newline_added = 0;
   uint64_t oversize_lines = 0;
   uint64_t oversize_bytes = 0;  // of those, not delivered
@@ -102,8 +102,8 @@ inline constexpr size_t kStayingMax = 100;
 
 class Agent {
  public:
-  /// Loads what is stored, looks at every file and verifies the known ones. What is passed by reference must outlive the
-  /// agent. Errors: file.* when the source directory cannot be listed, agent.newer_version, store.*.
+  /// Loads what is stored, looks at every file and verifies the known ones. What is passed by reference must outlive
+  /// the agent. Errors: file.* when the source directory cannot be listed, agent.newer_version, store.*.
   static Result<std::unique_ptr<Agent>> open(AgentOptions options, port::Loop& loop, port::DiskQueue& disk,
                                              port::Files& files, WatcherFactory watcher, port::KeyedStore& store,
                                              port::DeadLetters& dead_letters, NodeId node);

@@ -35,7 +35,8 @@ std::vector<port::OpenStream> AgentSource::open_streams() {
   for (const auto& [id, c] : streams_)
     if (!c->receivers.empty() || (target_.wants_far && c->far < c->settled))
       // No position behind the file's end was ever given out; a receiver that knows one met another past of this node.
-      out.push_back({c->stream, c->settled, c->far, c->end.value_or(std::max(c->generation->size, c->read)), c->receivers});
+      out.push_back(
+          {c->stream, c->settled, c->far, c->end.value_or(std::max(c->generation->size, c->read)), c->receivers});
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.stream < b.stream; });
   return out;
 }
@@ -136,9 +137,8 @@ void AgentSource::will_use(StreamId stream, const std::string& receiver, port::T
   parts_.ledger->touch(*c);
   parts_.ledger->touch(*c->generation);
   if (letters_ > 0) {  // until they are on disk, the cursor's record is held back
-    after_letters_.push_back([this, task = std::move(durable)]() mutable {
-      parts_.ledger->when_durable(std::move(task));
-    });
+    after_letters_.push_back(
+        [this, task = std::move(durable)]() mutable { parts_.ledger->when_durable(std::move(task)); });
     return;
   }
   parts_.ledger->when_durable(std::move(durable));
@@ -221,29 +221,28 @@ void AgentSource::send_letter(Cursor& c, port::DeadLetter letter) {
 /// At once, not with the next flush: a sink's own commit is asked for later and so comes after it on the disk thread.
 void AgentSource::write_letter(std::shared_ptr<port::DeadLetter> letter) {
   auto outcome = std::make_shared<Result<>>();
-  parts_.disk.run(
-      [letter, outcome, &letters = parts_.dead_letters] { *outcome = letters.append({*letter}); },
-      [this, alive = parts_.alive, letter, outcome] {
-        if (!*alive) return;
-        if (!*outcome) {
-          ++parts_.stats.dead_letter_failures;
-          log_error("dead_letter_write_failed",
-                    {{"target", letter->target}, {"error", outcome->error().to_string()}});
-          failed_letters_.push_back(letter);
-          if (!retry_->pending())
-            retry_->start(std::chrono::seconds(1), [this] {
-              auto again = std::move(failed_letters_);
-              failed_letters_.clear();
-              for (auto& l : again) write_letter(std::move(l));
-            });
-          return;
-        }
-        if (--letters_ > 0) return;
-        parts_.ledger->touch(*this);  // what was held back goes out with the next write
-        auto tasks = std::move(after_letters_);
-        after_letters_.clear();
-        for (auto& task : tasks) task();
-      });
+  parts_.disk.run([letter, outcome, &letters = parts_.dead_letters] { *outcome = letters.append({*letter}); },
+                  [this, alive = parts_.alive, letter, outcome] {
+                    if (!*alive) return;
+                    if (!*outcome) {
+                      ++parts_.stats.dead_letter_failures;
+                      log_error("dead_letter_write_failed",
+                                {{"target", letter->target}, {"error", outcome->error().to_string()}});
+                      failed_letters_.push_back(letter);
+                      if (!retry_->pending())
+                        retry_->start(std::chrono::seconds(1), [this] {
+                          auto again = std::move(failed_letters_);
+                          failed_letters_.clear();
+                          for (auto& l : again) write_letter(std::move(l));
+                        });
+                      return;
+                    }
+                    if (--letters_ > 0) return;
+                    parts_.ledger->touch(*this);  // what was held back goes out with the next write
+                    auto tasks = std::move(after_letters_);
+                    after_letters_.clear();
+                    for (auto& task : tasks) task();
+                  });
 }
 
 void AgentSource::rerouted_unasked(uint64_t events) {

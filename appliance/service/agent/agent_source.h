@@ -1,5 +1,5 @@
-// AgentSource: one target's view of its route's source files, as the port EventSource. Owns the order in which lines are
-// handed out, the target's counters and its dead letters on their way to disk.
+// AgentSource: one target's view of its route's source files, as the port EventSource. Owns the order in which lines
+// are handed out, the target's counters and its dead letters on their way to disk.
 //
 // A lane is what has an order of its own: a first-level file with its rotations, or a category's directory. Lanes with
 // data take turns, one batch each. Within a lane the source stays with a generation until that is read to its end, then

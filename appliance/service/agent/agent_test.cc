@@ -93,8 +93,8 @@ TEST(Agent, f1_a_new_file_on_the_inode_of_a_shipped_one_is_delivered_whole) {
       if (!has_birth_times) b.files.inode(b.at("b.log"))->birth_ns = 0;
       b.start();
       b.pass(2s);
-      EXPECT_EQ(b.far().lines, concat({lines_of("a", numbered("L", 1, 1000)),
-                                       lines_of(has_birth_times ? "b" : "a", fresh)}));
+      EXPECT_EQ(b.far().lines,
+                concat({lines_of("a", numbered("L", 1, 1000)), lines_of(has_birth_times ? "b" : "a", fresh)}));
       EXPECT_EQ(b.agent->stats().replaced + b.agent->stats().truncated, 1u);
       EXPECT_EQ(b.far().duplicates, 0u);
     }
@@ -305,7 +305,8 @@ TEST(Agent, f5_files_with_the_same_first_bytes_and_empty_ones_are_never_mistaken
   b.pass(1s);
   auto got = b.far().lines;
   std::sort(got.begin(), got.end());
-  auto want = concat({lines_of("a", head + "tail a\n"), lines_of("b", head + "tail b\n"), {"e2|tail e2", "e3|tail e3"}});
+  auto want =
+      concat({lines_of("a", head + "tail a\n"), lines_of("b", head + "tail b\n"), {"e2|tail e2", "e3|tail e3"}});
   std::sort(want.begin(), want.end());
   EXPECT_EQ(got, want);
   EXPECT_EQ(b.far().duplicates, 0u);
@@ -493,7 +494,8 @@ TEST(Agent, nothing_unacknowledged_is_deleted) {
   b.start();
   b.pass(300s, false);
   EXPECT_EQ(b.left().size(), 1u);
-  while (b.puller().pull()) {}
+  while (b.puller().pull()) {
+  }
   b.puller().deliver();
   b.pass(300s, false);
   EXPECT_EQ(b.left().size(), 1u);
@@ -586,7 +588,8 @@ TEST(Agent, an_opener_that_meets_the_deletion_loses_no_line) {
   EXPECT_EQ(b.agent->stats().generations, 1u);
   close();
   b.pass(20s);
-  EXPECT_EQ(b.far().lines, concat({lines_of("x", numbered("L", 1, 10)), lines_of("x", "late 1\nlate 2\nunfinished\n")}));
+  EXPECT_EQ(b.far().lines,
+            concat({lines_of("x", numbered("L", 1, 10)), lines_of("x", "late 1\nlate 2\nunfinished\n")}));
   EXPECT_EQ(b.agent->stats().generations, 0u);
   EXPECT_EQ(inode->own_handles, 0);
 }
@@ -920,7 +923,8 @@ TEST(Agent, both_targets_see_the_same_event_identity) {
   b.options.routes = {{"all", {{"a", false}, {"b", false}}}};
   b.append("x.log", numbered("L", 1, 1000));
   b.start();
-  while (b.pullers[0]->pull(4096)) {}
+  while (b.pullers[0]->pull(4096)) {
+  }
   b.pass(1s);
   ASSERT_FALSE(b.far("all/a").blocks.empty());
   EXPECT_EQ(b.far("all/a").blocks[0].id.stream, b.far("all/b").blocks[0].id.stream);
@@ -931,7 +935,8 @@ TEST(Agent, s10_restarts_with_an_unreachable_receiver_lose_and_double_nothing) {
   b.append("x.log", numbered("L", 1, 1000));
   b.start();
   for (int i = 0; i < 5; ++i) {
-    while (b.puller().pull(4096)) {}
+    while (b.puller().pull(4096)) {
+    }
     b.pass(1s, false);
     b.restart();
   }
@@ -1092,7 +1097,13 @@ TEST(Agent, a_newer_record_stops_the_start_and_a_damaged_one_does_not) {
   b.pass(2s);
   b.kill();
   std::string key;
-  b.store.scan(kCursorPrefix, [&](ByteView k, ByteView) { key = k; return false; }).value();
+  b.store
+      .scan(kCursorPrefix,
+            [&](ByteView k, ByteView) {
+              key = k;
+              return false;
+            })
+      .value();
   port::WriteBatch damage;
   damage.put(key, "\x01xx");
   b.store.write(damage, true).value();

@@ -118,7 +118,8 @@ void Scanner::watch(const std::string& directory) {
       std::set_difference(directories_.begin(), directories_.end(), watched_.begin(), watched_.end(),
                           std::back_inserter(polled));
       for (const std::string& d : polled) {
-        if (auto scanned = scan_directory(d); !scanned && scanned.error().code == port::file_errors::not_found && d != "")
+        if (auto scanned = scan_directory(d);
+            !scanned && scanned.error().code == port::file_errors::not_found && d != "")
           drop_directory(d);
       }
       create_fresh();
@@ -233,8 +234,8 @@ void Scanner::found(const std::string& directory, const std::string& name, const
   fresh_.push_back(std::move(fresh));
 }
 
-/// New files in the order in which their lines were written, as well as that can be told: rotations of one name by their
-/// number, oldest first; different names by birth.
+/// New files in the order in which their lines were written, as well as that can be told: rotations of one name by
+/// their number, oldest first; different names by birth.
 void Scanner::create_fresh() {
   if (fresh_.empty()) return;
   std::map<std::pair<std::string, std::string>, int64_t> born;  // of each original
@@ -263,8 +264,7 @@ void Scanner::create(Fresh& f) {
   g.seen_in_scan = scan_;
 }
 
-void Scanner::update(Generation& g, const std::string& directory, const std::string& name,
-                     const port::FileStat& stat) {
+void Scanner::update(Generation& g, const std::string& directory, const std::string& name, const port::FileStat& stat) {
   g.seen_in_scan = scan_;
   g.absences = 0;
   if (g.directory != directory || g.name != name) {
