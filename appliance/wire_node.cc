@@ -189,26 +189,13 @@ Result<> Node::open_agent() {
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);
   };
-  options.dead_letter = [this](const agent::DeadLetter& letter) -> Result<> {
-    port::DeadLetter out{.at = letter.at,
-                         .route = letter.route,
-                         .target = letter.target,
-                         .category = {},
-                         .reason = letter.reason,
-                         .stream = letter.stream,
-                         .first = letter.first,
-                         .last = letter.last,
-                         .block = letter.block};
-    if (auto block = event::decode(letter.block)) out.category = block->category;
-    return dead_letters_->append({std::move(out)});
-  };
   PH_ASSIGN(agent_, agent::Agent::open(
                         std::move(options), loop_, *disk_, files_,
                         [this](port::WatchFn watch) -> Result<std::unique_ptr<port::Watcher>> {
                           PH_ASSIGN(auto watcher, io::IoWatcher::make(loop_, std::move(watch)));
                           return std::unique_ptr<port::Watcher>(std::move(watcher));
                         },
-                        *store_, id_));
+                        *store_, *dead_letters_, id_));
   return {};
 }
 
