@@ -116,6 +116,8 @@ class ManualDisk : public port::DiskQueue {
     pump();
   }
   size_t waiting() const { return jobs_.size(); }
+  /// The process is killed: jobs that have not begun never run.
+  void drop() { jobs_.clear(); }
 
  private:
   void pump() {

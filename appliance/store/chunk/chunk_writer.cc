@@ -3,6 +3,7 @@
 #include "store/chunk/chunk_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 
@@ -192,8 +193,12 @@ Result<port::File*> ChunkWriter::make_file(ChunkCategory& c, ChunkMark& mark) {
     }
     return std::unexpected(std::move(file).error());
   }
-  PH_ASSIGN(port::FileStat stat, (*file)->stat());
-  mark.file = id_of(stat);
+  auto stat = (*file)->stat();
+  if (!stat) {
+    if (Result<> gone = files_.unlink(path); !gone) c.recovered = false;  // an empty chunk stays: look again
+    return std::unexpected(std::move(stat).error());
+  }
+  mark.file = id_of(*stat);
   return open_.adopt(path, std::move(*file));
 }
 
@@ -251,8 +256,15 @@ Result<> ChunkWriter::take_back() {
 
 Result<> ChunkWriter::take_back(ChunkCategory& c) {
   while (!c.pieces.empty()) {
+    c.removal_owed = c.removal_owed || (c.pieces.back().fresh && c.pieces.back().made);
     PH_TRY(take_back(c, c.pieces.back()));
     c.pieces.pop_back();
+  }
+  // The next group's reservation replaces this one's: what was removed must not come back after that.
+  if (std::exchange(c.removal_owed, false)) {
+    Result<> synced = files_.sync_directory(c.path);
+    c.removal_owed = !synced && synced.error().code != port::file_errors::not_found;
+    if (c.removal_owed) return synced;
   }
   c.greatest = c.open ? std::max(c.greatest_before_group, c.open->chunk.name) : c.greatest_before_group;
   return {};
@@ -282,6 +294,7 @@ Result<> ChunkWriter::take_back(ChunkCategory& c, ChunkPiece& piece) {
     c.open.reset();
     c.linked = {};
   }
+  PH_ASSERT(piece.fresh, "committed lines are never removed");
   open_.close(path);
   Result<> gone = files_.unlink(path);
   if (!gone && gone.error().code != port::file_errors::not_found) return gone;

@@ -63,7 +63,7 @@ struct ChunkCategory {
   std::optional<Open> open;
   std::optional<ChunkMark> superseded;  // an empty chunk to remove before the link moves past it
   bool link_owed = false;
-  bool abandon = false;             // the cut after a failure is not known to be durable
+  bool removal_owed = false;        // chunks were removed, their directory is to be synced
   std::vector<ChunkPiece> pieces;   // of the group being written, or of one to be taken back
   ChunkName greatest_before_group;  // names of a group that was taken back are used again
 

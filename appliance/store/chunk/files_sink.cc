@@ -338,10 +338,9 @@ bool Sink::succeed(Group& group) {
     alarm_.clear();
   }
   for (Category* c : group.categories) {
-    if (auto due = c->chunks.rotation_due())
-      schedule(*c, *due);
-    else if (c->has_chunks() && (!c->chunks.recovered || c->chunks.behind()))
-      schedule(*c, group.now + kRetry);
+    auto due = c->chunks.rotation_due();
+    bool failed = due ? *due <= group.now : c->has_chunks() && (!c->chunks.recovered || c->chunks.behind());
+    if (due || failed) schedule(*c, failed ? group.now + kRetry : *due);
   }
   return links_owed || copies_owed;
 }
