@@ -85,8 +85,10 @@ std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
           drop_from_lane(lane, c);
           lane.at = g.order + 1;
         }
-        if (!lane.with_data.empty()) turns_.push_back(&lane);
-        lane.queued = !lane.with_data.empty();
+        if (lane.with_data.empty())
+          lanes_.erase(lanes_.find(*lane.name));
+        else
+          turns_.push_back(&lane);
         return batch;
       }
       c.stalled = g.size;
@@ -99,8 +101,7 @@ std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
       else
         parts_.retirement->consider(g);
     }
-    lane.queued = false;
-    // A lane without data is nothing but its place: idle ones cost no memory.
+    // Idle lanes cost no memory, and begin at their oldest generation again.
     lanes_.erase(lanes_.find(*lane.name));
   }
   return std::nullopt;
@@ -238,6 +239,7 @@ void AgentSource::write_letter(std::shared_ptr<DeadLetter> letter) {
           return;
         }
         if (--letters_ > 0) return;
+        parts_.ledger->touch(*this);  // what was held back goes out with the next write
         auto tasks = std::move(after_letters_);
         after_letters_.clear();
         for (auto& task : tasks) task();

@@ -277,7 +277,7 @@ void Scanner::update(Generation& g, const std::string& directory, const std::str
     g.size = stat.size;
     return stays(directory, name, "its category has no route");
   }
-  if (!g.staying.empty()) stays(directory, name, g.staying);
+  if (!g.staying.empty()) stays(directory, name, g.staying, false);
   if (!g.verified && !verify(g, stat)) return;
   if (g.unreadable && !readable_again(g)) return;
   if (stat.size < g.size) return replaced(g, stat);
@@ -362,8 +362,11 @@ bool Scanner::readable_again(Generation& g) {
 void Scanner::gone(Generation& g) {
   if (g.cursors.empty()) return parts_.table->end(g);
   if (g.file && parts_.reader->pinned() < kPinnedMax) return parts_.retirement->drain(g);
-  ++parts_.stats.vanished;
-  log_warn("source_file_vanished", {{"path", parts_.path(g)}, {"size", g.size}});
+  bool unread = std::any_of(g.cursors.begin(), g.cursors.end(), [&g](const auto& c) { return c->read < g.size; });
+  if (unread) {
+    ++parts_.stats.vanished;
+    log_warn("source_file_vanished", {{"path", parts_.path(g)}, {"size", g.size}});
+  }
   parts_.table->end(g);
 }
 
@@ -389,9 +392,9 @@ void Scanner::check_absent() {
   if (!absent.empty()) rescan_within(std::max(kAbsentRescan, parts_.options.grace));
 }
 
-void Scanner::stays(const std::string& directory, const std::string& name, std::string_view reason) {
+void Scanner::stays(const std::string& directory, const std::string& name, std::string_view reason, bool log) {
   std::string path = parts_.path(directory, name);
-  log_once("source_file_stays", path, reason);
+  if (log) log_once("source_file_stays", path, reason);
   if (staying_.contains(path) || staying_.size() >= kStayingMax) {
     staying_total_ += scanning_ && !staying_.contains(path);
   } else {

@@ -171,7 +171,7 @@ Result<> LogSource::load_letters() {
 }
 
 std::vector<port::OpenStream> LogSource::open_streams() {
-  return {{stream_, state_.settled, far_, {receivers_.begin(), receivers_.end()}}};
+  return {{stream_, state_.settled, far_, log_.durable_end(), {receivers_.begin(), receivers_.end()}}};
 }
 
 // --- handing out
