@@ -212,12 +212,12 @@ void Upstream::pull() {
   // A turn moves a bounded amount, so that the loop gets to its sockets between.
   constexpr int kBatchesPerTurn = 16;
   for (int moved = 0; moved < kBatchesPerTurn;) {
-    size_t room = sender_->room();
-    if (room == 0) return;
+    if (sender_->room() == 0) return;
     size_t tried = 0;
     for (; tried < sources_.size(); ++tried) {
       size_t i = next_source_++ % sources_.size();
-      if (!ready_[i]) continue;
+      size_t room = ready_[i] ? sender_->room(i) : 0;
+      if (room == 0) continue;
       auto batch = sources_[i]->next(std::min(room, kBatchBytes));
       if (!batch) {
         ready_[i] = false;
