@@ -11,6 +11,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -31,6 +32,9 @@ using SteadyTimer =
 
 class Socket;
 
+/// What one read of ciphertext decrypts to, together with a record that was unfinished before it.
+inline constexpr size_t kPlainBufferBytes = kReadBufferBytes + 32 * 1024;
+
 struct LoopState {
   LoopState();
   ~LoopState();
@@ -41,11 +45,16 @@ struct LoopState {
   void post(port::Task task);
   /// Remembers to write `socket` at the end of this turn.
   void write_later(std::shared_ptr<Socket> socket) { dirty.push_back(std::move(socket)); }
+  /// Queues a socket whose TLS handshake can go on.
+  void handshake_later(std::shared_ptr<Socket> socket) { handshakes.push_back(std::move(socket)); }
   std::unique_ptr<OutputQueue> take_output();
   void return_output(std::unique_ptr<OutputQueue> output);
 
-  std::unique_ptr<char[]> read_buffer;  // kReadBufferBytes
+  std::unique_ptr<char[]> read_buffer;   // kReadBufferBytes
+  std::unique_ptr<char[]> plain_buffer;  // kPlainBufferBytes: what read_buffer decrypts to; made when first needed
   std::vector<std::shared_ptr<Socket>> dirty;
+  std::deque<std::shared_ptr<Socket>> handshakes;
+  Duration tls_handshake_timeout;
   std::vector<std::unique_ptr<OutputQueue>> spare_outputs;
   LoopCounters counters;
   Random random;
@@ -64,6 +73,7 @@ struct LoopState {
 
  private:
   void drain_mailbox();
+  void run_handshakes();
   std::vector<port::Task> batch_;  // taken from the mailbox, run from next_task_ on
   size_t next_task_ = 0;
   std::vector<std::shared_ptr<Socket>> writing_;

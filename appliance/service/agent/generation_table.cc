@@ -44,8 +44,6 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
   auto g = std::make_unique<Generation>();
   g->id = record.id;
   g->identity = record.identity;
-  // Unlinked while it was drained: either nobody finds it any more, or a power cut brought the name back.
-  g->state = record.state == GenerationState::draining ? GenerationState::retiring : record.state;
   g->boot = record.boot;
   g->order = record.order;
   g->prefix = record.prefix;
@@ -55,6 +53,11 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
   g->name = std::move(record.name);
   g->size = record.size;
   g->stored = true;
+  // Only where it lies counts. It may not have been renamed yet, or a power cut may have taken that or its removal
+  // back.
+  g->state = record.state == GenerationState::ended ? GenerationState::ended
+             : g->in_hidden()                       ? GenerationState::retiring
+                                                    : GenerationState::live;
   next_order_ = std::max(next_order_, record.order + 1);
   Generation& ref = add(std::move(g));
   for (auto& c : ref.cursors) {

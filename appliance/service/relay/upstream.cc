@@ -24,9 +24,11 @@ class Upstream::Link : public port::ConnectionHandler {
     ++attempt_;
     const auto& address = up_.options_.addresses[index_];
     handshake_->start(limits::kHandshakeTimeout, [this] { fail("no HELLO within the handshake timeout"); });
-    connection_ = up_.network_.connect(
-        address.endpoint, {.tls = up_.options_.tls, .server_name = {}, .connect_timeout = up_.options_.connect_timeout},
-        *this);
+    connection_ = up_.network_.connect(address.endpoint,
+                                       {.tls = up_.options_.tls,
+                                        .server_name = up_.options_.server_name,
+                                        .connect_timeout = up_.options_.connect_timeout},
+                                       *this);
   }
   void close() {
     handshake_->cancel();
@@ -152,6 +154,10 @@ Upstream::Upstream(UpstreamOptions options, port::Loop& loop, port::Network& net
 
 Upstream::~Upstream() {
   *alive_ = false;
+  for (port::EventSource* s : sources_) {
+    s->on_ready([] {});
+    s->on_closed([](StreamId) {});
+  }
 }
 
 void Upstream::start() {
