@@ -156,6 +156,22 @@ Profile Profile::of_seed(uint64_t seed) {
   return p;
 }
 
+Profile Profile::receivers_stay(uint64_t seed) {
+  Profile p = of_seed(seed);
+  p.receiver_crashes = p.stalls = 0;
+  p.sender_crashes = p.cuts = 5;
+  p.chaos_gap = 2s;
+  p.latency = std::min<Duration>(p.latency, 20ms);
+  return p;
+}
+
+Profile Profile::connections_stay(uint64_t seed) {
+  Profile p = of_seed(seed);
+  p.receiver_crashes = p.stalls = p.sender_crashes = p.cuts = 0;
+  p.holds = p.starvation = p.full_disks = 5;
+  return p;
+}
+
 World::World(uint64_t s, Profile p) : seed(s), profile(p), random(s) {
   sender_id = random.node_id();
   rerouted.resize(profile.sources);

@@ -131,6 +131,10 @@ struct Profile {
   double holds = 0.05;
   bool refuse = true;
   static Profile of_seed(uint64_t seed);
+  /// The sender crashes and connections break, but every receiver can be asked again soon.
+  static Profile receivers_stay(uint64_t seed);
+  /// No process and no connection ends; receivers hold streams, fail commits and withhold credit.
+  static Profile connections_stay(uint64_t seed);
 };
 
 /// One frame as a line of text, for traces and transcripts.
