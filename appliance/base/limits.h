@@ -42,5 +42,14 @@ inline constexpr size_t kMqueueBytesMax = 8 * 1024 * 1024;
 inline constexpr size_t kTopicLevelsMax = 128;
 inline constexpr size_t kTopicAliasMax = 32;
 inline constexpr size_t kClientIdMax = 1024;
+inline constexpr size_t kMqttReceiveMax = 100;                       // QoS 1 and 2 of a client unacknowledged: 0x93
+inline constexpr size_t kMqttOutputBudget = 1024 * 1024;             // unsent: QoS 0 is dropped, the rest is queued
+inline constexpr size_t kMqttOutputMax = 16 * 1024 * 1024;           // unsent: the connection is closed
+inline constexpr Duration kMqttStallTimeout = 30s;                   // over budget for so long: closed
+inline constexpr size_t kSubscriptionsMax = 1000;                    // per session; more: 0x97 in SUBACK
+inline constexpr size_t kRetainedMessagesMax = 100'000;              // more: delivered, not kept, counted
+inline constexpr size_t kRetainedBytesMax = 256 * 1024 * 1024;       // likewise
+inline constexpr size_t kMailboxBytesMax = 64 * 1024 * 1024;         // to one worker: QoS 0 is dropped, publishers wait
+inline constexpr Duration kV3SessionExpiry = std::chrono::hours(2);  // clean session 0 of a 3.x client
 
 }  // namespace ph::limits

@@ -38,6 +38,8 @@ struct OpenStream {
   StreamId stream;
   uint64_t settled = 0;                // everything below is acknowledged; next() begins here
   uint64_t far = 0;                    // everything below is durable at the end of its way
+  uint64_t assigned = UINT64_MAX;      // one past the last position ever given out: a receiver that knows more proves
+                                       // that this node was rolled back; UINT64_MAX: cannot tell
   std::vector<std::string> receivers;  // addresses that may hold something above settled: ask them first
 };
 
@@ -48,6 +50,7 @@ struct TargetCounters {
   uint64_t duplicate = 0;        // the far side already had it
   uint64_t maybe_duplicate = 0;  // rerouted while the first receiver could not be asked
   uint64_t dropped = 0;
+  uint64_t dropped_bytes = 0;  // files: truncated or deleted by others before they were read; never counted in `in`
   uint64_t dead_lettered = 0;
   uint64_t queued = 0;
   uint64_t queued_bytes = 0;

@@ -46,6 +46,9 @@ struct SenderOptions {
   Duration resume_timeout = limits::kResumeTimeout;
   Duration probe_min = limits::kProbeMin;
   Duration probe_max = limits::kProbeMax;
+  /// Whether the driver calls dead_lettered(). Without it `settled` passes a refused event at once, and a crash before
+  /// its dead letter is durable loses the reject (amendment 14).
+  bool confirm_dead_letters = false;
 };
 
 /// A run of consecutive blocks of one stream (port::Batch, kept apart because a core knows no port).
@@ -60,6 +63,10 @@ struct SenderStream {
   StreamId stream;
   uint64_t settled = 0;
   uint64_t far = 0;
+  /// One past the last position that an earlier run may have given out (the end of the log or file as found at start
+  /// will do). Bounds what counts as rerouted unasked after a restart, and tells a rolled back node (Renew).
+  /// UINT64_MAX: the source cannot tell.
+  uint64_t assigned = UINT64_MAX;
   std::vector<std::string> receivers;
 };
 
@@ -67,6 +74,7 @@ namespace effect {
 struct Connect {
   ReceiverIndex receiver;
 };
+/// Final: the driver does not answer it by disconnected(), and nothing of the old connection is passed in any more.
 struct Disconnect {
   ReceiverIndex receiver;
   std::string reason;
@@ -149,11 +157,18 @@ class Sender {
   virtual void progressed(ReceiverIndex receiver, Instant now) = 0;
   virtual void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) = 0;
 
-  /// Bytes that offer() may bring now; 0 while starting up, or when the window is full, or no receiver can take more.
+  /// Says that the block of Rejected at `first` is in the dead letters for good; see confirm_dead_letters.
+  virtual void dead_lettered(SourceIndex source, StreamId stream, uint64_t first, uint64_t last, Instant now) = 0;
+
+  /// Bytes that offer() may bring now; 0 while no receiver is ready or the window is full. Memory stays below twice the
+  /// window: up to one window more may be parked for streams that every ready receiver holds.
   virtual size_t room() const = 0;
+  /// The same for one source: 0 also while much of it is parked (HOLD), so that the others' share of the window stays
+  /// free, and while one of its streams has kSpanMax batches above its settled position.
+  virtual size_t room(SourceIndex source) const = 0;
   /// The next batch of a source; positions follow the stream's last batch (or its settled position).
   virtual void offer(SourceIndex source, SenderBatch batch, Instant now) = 0;
-  /// The stream has ended and is settled: CLOSE goes to every receiver that used it and is connected.
+  /// The stream has ended: as soon as it is settled, CLOSE goes to every receiver that used it and is connected.
   virtual void close_stream(StreamId stream) = 0;
 
   virtual void tick(Instant now) = 0;

@@ -1,19 +1,24 @@
-// FilesSink: the "files" target: chunks as LSD's consumers know them, or one plain log per category.
+// FilesSink: the "files" target: chunks as LSD's consumers know them, or one plain log per category. Owned by the event
+// plane's loop; the writers behind it run on the disk thread, inside flush().
 //   chunks  <dir>/<category>/<category>-YYYY-MM-DD_NNNNNN, and a symlink <category>_current to the open chunk;
 //   consumers
-//           take every chunk whose name sorts below the link's target.
+//           take every chunk whose name sorts below the link's target (chunk_writer.h)
 //   plain   <dir>/<category>, appended. Goes through a journal first, so that a consumer who tails it never sees bytes
-//           that a crash takes back (amendment 13).
+//           that a crash takes back (amendment 13; plain_writer.h, journal.h)
 // Commit order (amendment 12): write, fdatasync (a new file: also its directory and that one's parent), then the store
-// batch {file -> committed size, what the caller commits with it}, then the acknowledgement. On start the open chunk is
-// cut to its committed size, the cut bytes saved aside; it is never extended. After a failed write or sync the file is
-// abandoned: closed ones keep their committed size, the batch goes into a new chunk.
+// batch {file -> committed size, what the caller commits with it}, then the acknowledgement. After the start the open
+// chunk is cut to its committed size, the cut bytes saved aside; it is never extended. After a failed write or sync the
+// file is abandoned: it keeps its committed size, the next group goes into a new chunk.
+//
+// Store keys: f/c/<category> (category_entry.h), f/journal (journal.h), f/totals: u8 version (1), u64 each of events,
+// bytes, chunks, rejected, cut bytes; u32 CRC-32C.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "base/result.h"
 #include "base/time.h"
 #include "codec/event/block.h"
@@ -40,29 +45,44 @@ struct FilesSinkOptions {
   std::string directory;
   std::string state_directory;  // <data_dir>/files: journal of plain logs, bytes cut in recovery
   std::vector<CategoryOptions> categories;
-  size_t categories_max = 10'000;
+  size_t categories_max = limits::kCategoriesMax;
+  bool utc = false;           // dates in chunk names: UTC instead of the process's zone (TZ)
+  uint64_t disk_reserve = 0;  // a group that would leave less than this free fails with file.no_space
 };
 
 struct FilesSinkStats {
+  // Since the sink was made; kept in the store, in the batch of what they count.
   uint64_t events = 0;
   uint64_t bytes = 0;
   uint64_t chunks = 0;
-  uint64_t open_categories = 0;
-  uint64_t rejected = 0;
+  uint64_t rejected = 0;  // answers of refuses(); the last second's may be missing after a crash
   uint64_t recovered_cut_bytes = 0;
-  std::string alarm;  // why nothing can be written now; empty: all is well
+  // Since the start.
+  uint64_t open_categories = 0;
+  uint64_t pending_bytes = 0;     // appended, not yet in a group that is on its way; bounded by the callers' windows
+  uint64_t vanished_chunks = 0;   // open chunks that somebody removed or changed: lines went to a new one
+  uint64_t shortened_chunks = 0;  // found shorter than their committed size: somebody cut acknowledged lines
+  uint64_t abandoned_chunks = 0;  // closed early because a write or sync failed
+  uint64_t damaged_entries = 0;   // of the store or the journal
+  uint64_t late_commits = 0;      // groups that the store called failed and yet kept: their lines may come again
+  uint64_t maybe_duplicate = 0;   // copies to a plain log whose first attempt can't be found any more
+  std::string alarm;              // why nothing can be written now; empty: all is well
 };
 
 class FilesSink : public commit::Participant {
  public:
+  /// Reads the store, makes the directories, replays nothing but finds the journal's rest; categories are recovered one
+  /// after the other behind it. Errors: file.*, chunk.newer_version.
   static Result<std::unique_ptr<FilesSink>> open(FilesSinkOptions options, port::Loop& loop, port::Files& files,
                                                  port::KeyedStore& store, commit::Committer& committer);
   ~FilesSink() override = default;
 
-  /// Static text why this category can never be written here (bad name, too many categories); empty: it can.
+  /// Static text why this category can never be written here (bad name, too many categories, something else stands
+  /// where its file or directory belongs); empty: it can, and it now counts as one of the categories.
   virtual std::string_view refuses(std::string_view category) = 0;
   /// Adds the block's lines to the pending group. The caller then makes a Committer::request that needs this sink and
-  /// carries its own entries, so that data and cursor or ranges are one commit. Requires !refuses(category).
+  /// carries its own entries, so that data and cursor or ranges are one commit. When that request fails, nothing of it
+  /// is kept: append again. A gap block writes nothing. Requires an empty answer of refuses(block.category).
   virtual void append(const event::Block& block) = 0;
   virtual FilesSinkStats stats() const = 0;
 };

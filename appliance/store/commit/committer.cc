@@ -8,39 +8,22 @@
 namespace ph::commit {
 
 struct Committer::Group {
-  struct Member {
-    Participant* participant;
-    port::WriteBatch entries;
-    Result<> outcome;
-  };
-  std::vector<Member> members;
+  std::vector<Participant*> participants;
   std::vector<Request> requests;
-  Result<> stored;
-
-  const Member& of(const Participant* p) const {
-    auto it = std::find_if(members.begin(), members.end(), [p](const Member& m) { return m.participant == p; });
-    PH_ASSERT(it != members.end(), "a request's participants are members of its group");
-    return *it;
-  }
-
-  /// Success, or the first failure among what the request rests on.
-  Result<> outcome_of(const Request& request) const {
-    for (const Participant* p : request.needs)
-      if (const Member& m = of(p); !m.outcome) return m.outcome;
-    return stored;
-  }
+  port::WriteBatch entries;
+  Result<> outcome;
 
   void write(port::KeyedStore& store) {
-    for (Member& m : members) m.outcome = m.participant->flush();
-    port::WriteBatch batch;
-    for (Member& m : members)
-      if (m.outcome) batch.append(std::move(m.entries));
-    for (Request& r : requests)
-      if (outcome_of(r)) batch.append(std::move(r.entries));
-    if (!batch.empty()) stored = store.write(batch, true);
-    if (stored) return;
-    for (Member& m : members)
-      if (m.outcome) m.outcome = stored;
+    for (Participant* p : participants)
+      if (outcome = p->flush(); !outcome) return;
+    for (Participant* p : participants) p->add_flushed(entries);
+    for (Request& r : requests) entries.append(std::move(r.entries));
+    if (!entries.empty()) outcome = store.write(entries, true);
+  }
+
+  void report() {
+    for (Participant* p : participants) p->finished(outcome);
+    for (Request& r : requests) r.done(outcome);
   }
 };
 
@@ -74,17 +57,19 @@ void Committer::schedule() {
   });
 }
 
-void Committer::launch() {
-  if (dirty_.empty() && requests_.empty()) return;
+std::shared_ptr<Committer::Group> Committer::gather() {
   auto group = std::make_shared<Group>();
   group->requests.swap(requests_);
-  for (Participant* p : dirty_) {
-    auto& member = group->members.emplace_back(Group::Member{p, {}, {}});
-    p->begin(member.entries);
-  }
-  dirty_.clear();
+  group->participants.swap(dirty_);
+  for (Participant* p : group->participants) p->begin(group->entries);
+  return group;
+}
+
+void Committer::launch() {
+  if (dirty_.empty() && requests_.empty()) return;
   busy_ = true;
   ++groups_;
+  auto group = gather();
   disk_.run([group, &store = store_] { group->write(store); },
             [this, alive = alive_, group] {
               if (*alive) complete(group);
@@ -93,9 +78,14 @@ void Committer::launch() {
 
 void Committer::complete(std::shared_ptr<Group> group) {
   busy_ = false;
-  if (!group->stored) log_error("store_write_failed", {{"error", group->stored.error().to_string()}});
-  for (auto& m : group->members) m.participant->finished(m.outcome);
-  for (auto& r : group->requests) r.done(group->outcome_of(r));
+  std::shared_ptr<Group> behind;
+  if (!group->outcome) {
+    log_error("group_commit_failed", {{"error", group->outcome.error().to_string()}});
+    behind = gather();
+    behind->outcome = group->outcome;
+  }
+  group->report();
+  if (behind) behind->report();
   if (!dirty_.empty() || !requests_.empty()) schedule();
 }
 

@@ -4,10 +4,11 @@
 // A group is what was asked for while the group before was being written. It runs in three steps:
 //   on the loop        each dirty participant swaps its pending writes out (begin) and names its store entries
 //   on the disk thread each participant writes and syncs its files (flush); then one synced store batch commits the
-//                      entries of the participants that succeeded, and of the requests that rest on them
+//                      entries of all participants and requests
 //   on the loop        finished() to each participant, then the requests' callbacks, in order
-// If the store write fails, every participant of the group is told that it failed: nothing of the group was
-// acknowledged, and files are rolled back to what the store says.
+// A group succeeds or fails whole, and a failed one takes with it what was asked for while it was being written: later
+// entries build on earlier ones (a stream's ranges, a cursor), so none may become durable without those before it.
+// Nothing of a failed group was acknowledged; files are rolled back to what the store says.
 //
 // Threads: all members are called on the loop; flush() alone runs on the disk thread. Bounds: one group in flight.
 #pragma once
@@ -29,7 +30,10 @@ class Participant {
   virtual void begin(port::WriteBatch& entries) = 0;
   /// Disk thread: writes and syncs what begin() set aside. On failure nothing of it may count.
   virtual Result<> flush() = 0;
-  /// Loop: the group is durable, or failed and must be undone (flush() of this participant or the store failed).
+  /// Disk thread, after a successful flush(): adds entries that begin() could not know (the inode of a new file).
+  virtual void add_flushed(port::WriteBatch& entries) { (void)entries; }
+  /// Loop: the group is durable, or failed and must be undone. After a failure elsewhere flush() may not have been
+  /// called at all.
   virtual void finished(const Result<>& outcome) = 0;
 };
 
@@ -57,6 +61,7 @@ class Committer {
   void schedule();
   void launch();
   void complete(std::shared_ptr<Group> group);
+  std::shared_ptr<Group> gather();
 
   port::Loop& loop_;
   port::DiskQueue& disk_;

@@ -8,13 +8,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/random.h"
 #include "base/result.h"
+#include "base/time.h"
 #include "port/files.h"
 #include "port/keyed_store.h"
 #include "store/commit/committer.h"
@@ -27,12 +30,16 @@ struct SegmentLogOptions {
   uint64_t segment_bytes = 64ull << 20;
 };
 
-/// What one append carries: an encoded block and how many events it holds.
+/// What a cursor reads: an encoded block and how many events it holds. It stands for the positions [first, sequence]:
+/// more than one where sequences went to a group that failed and will never be used, or where several records are lost.
 struct Record {
-  uint64_t sequence = 0;
+  uint64_t first = 0;
+  uint64_t sequence = 0;  // the last position that it stands for
   uint64_t events = 0;
+  uint64_t events_before = 0;  // events in everything before it, since the log was made
   WallTime accepted_at{};
-  Slice block;  // encoded block; a gap block where the record was damaged
+  Slice block;            // encoded block; a gap block (topic "damaged") where the record was damaged
+  uint64_t end_byte = 0;  // SegmentLog::end_byte() as it was when this record was the last one
   bool damaged = false;
 };
 
@@ -48,31 +55,51 @@ class SegmentLog : public commit::Participant {
  public:
   /// Recovers: cuts behind the durable end (kept in the store as s/<name>/end), never below it. Errors: file.*,
   /// spool.newer_version.
+  /// May sync: call it before the loop runs, or on the disk thread. Segments without an entry in the store (a wiped
+  /// store) are scanned, whole records kept, and a new epoch begins. `random` is used in here only.
   static Result<std::unique_ptr<SegmentLog>> open(SegmentLogOptions options, port::Files& files,
-                                                  port::KeyedStore& store);
+                                                  port::KeyedStore& store, Random& random);
   ~SegmentLog() override = default;
 
   /// Appends to the pending group and gives the record's sequence. Not readable before the group is durable.
+  /// Requires block.size() <= limits::kRecordMax. The caller then touches its Committer, or makes a request of it.
   virtual uint64_t append(Slice block, uint64_t events, WallTime accepted_at) = 0;
   /// Sequence behind the last durable record.
   virtual uint64_t durable_end() const = 0;
+  /// The oldest sequence that is kept for anyone: sequences below were released.
   virtual uint64_t first_sequence() const = 0;
+  /// Events in all durable records since the log was made.
+  virtual uint64_t durable_events() const = 0;
+  /// Random, and another one whenever what the log knows of itself was lost.
+  virtual uint64_t epoch() const = 0;
+  virtual const std::string& name() const = 0;
+  /// Runs `grown` on the loop after each group that became durable, until the returned handle is gone.
+  [[nodiscard]] virtual std::shared_ptr<void> watch(std::function<void()> grown) = 0;
 
   /// Reads forward from a sequence; keeps its place, so reading on is sequential. Several may exist.
   class Cursor {
    public:
     virtual ~Cursor() = default;
-    /// The record at the cursor, which then moves behind it; nullopt at the durable end.
+    /// The record at the cursor, which then moves behind it; nullopt at the durable end. A failure to read leaves the
+    /// cursor where it was: ask again later; what still cannot be read the third time is damage.
     virtual Result<std::optional<Record>> next() = 0;
     virtual uint64_t position() const = 0;
   };
-  virtual std::unique_ptr<Cursor> read_from(uint64_t sequence) = 0;
+  /// `events_before`: how many events precede `sequence`, if the caller knows; else the segment tells.
+  virtual std::unique_ptr<Cursor> read_from(uint64_t sequence, std::optional<uint64_t> events_before = {}) = 0;
 
-  /// Everything below `sequence` is no longer needed by anyone: whole segments below it are deleted (the store first).
+  /// Everything below `sequence` is no longer needed by anyone, and whoever said so has that durable: whole segments
+  /// below it are deleted, those with damage set aside as <segment>.damaged (the latest kDamagedKept of them).
   virtual void release_below(uint64_t sequence) = 0;
+  /// Nobody needs [first, last) either, durably, although older records are needed: whole segments in it are deleted.
+  virtual void release_range(uint64_t first, uint64_t last) = 0;
   virtual SpoolStats stats() const = 0;
   /// Bytes from `sequence` to the durable end, by segment sizes: for queued_bytes and quotas.
   virtual uint64_t bytes_from(uint64_t sequence) const = 0;
+  /// Counts bytes of segment files, durable, since the log was opened: with Record::end_byte an exact queue size.
+  virtual uint64_t end_byte() const = 0;
+
+  static constexpr size_t kDamagedKept = 16;
 };
 
 namespace errors {

@@ -1,0 +1,143 @@
+// Channel: the protocol state of one connection, from its first byte to its last. A pure core: bytes, `now` and the
+// broker's answers go in; packets to send and questions to the broker come out through ChannelHost, at once and with
+// views into the read buffer (a QoS 0 PUBLISH allocates nothing here).
+//
+//   waiting (for CONNECT) -> opening (the broker looks for the session) -> open -> closed
+//
+// While opening, what the client has sent already is held and reading is paused. PUBACK and PUBREC leave in the order
+// of their PUBLISHes [MQTT-4.6.0-2, MQTT-4.6.0-3], although taps answer out of order: each waits in acks_ for those
+// before it. Lives in one worker together with its connection; it knows its session only between accept() and the end.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "codec/mqtt/text.h"
+#include "core/session/session.h"
+
+namespace ph::session {
+
+struct ChannelLimits {
+  size_t packet_max = limits::kMqttPacketMax;
+  size_t topic_levels_max = limits::kTopicLevelsMax;
+  uint16_t topic_alias_max = limits::kTopicAliasMax;
+  size_t client_id_max = limits::kClientIdMax;
+  uint16_t receive_max = limits::kMqttReceiveMax;
+  Duration connect_timeout = limits::kConnectTimeout;
+  uint16_t keep_alive_max = 65535;  // seconds; a version 5 client that asks for more is told this
+};
+
+/// How a connection ended, for the session that stays.
+struct ChannelEnd {
+  bool publish_will = true;                // false after a normal DISCONNECT
+  std::optional<uint32_t> session_expiry;  // new value from DISCONNECT
+  ReasonCode reason = ReasonCode::success;
+};
+
+class ChannelHost : public Output {
+ public:
+  /// Answer, now or later, with Channel::accept() or refuse(). Views are valid during the call.
+  virtual void on_connect(const mqtt::Connect& connect) = 0;
+  /// A message to route; its topic is resolved and valid, for QoS 1 and 2 it has not been seen before. A reason
+  /// acknowledges it now; nullopt: Channel::answer() will (QoS 1 and 2 only).
+  virtual std::optional<ReasonCode> on_publish(const mqtt::Publish& publish) = 0;
+  /// Answer, now or later, with Channel::suback() or unsuback().
+  virtual void on_subscribe(const mqtt::Subscribe& subscribe) = 0;
+  virtual void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) = 0;
+  /// The last call about the session: detach it. Made once for each accept(), never without.
+  virtual void on_end(const ChannelEnd& end) = 0;
+  virtual void pause_reading(bool paused) = 0;
+  /// Close the socket once everything is sent. The channel takes no more input.
+  virtual void close() = 0;
+};
+
+/// What the broker says to a CONNECT.
+struct Acceptance {
+  bool session_present = false;
+  ByteView assigned_client_id;             // empty: the client chose its own
+  std::optional<uint32_t> session_expiry;  // where it is not what the client asked for
+};
+
+class Channel {
+ public:
+  Channel(ChannelHost& host, const ChannelLimits& limits, Counters& counters, Instant now)
+      : host_(host), limits_(limits), counters_(counters), last_input_(now) {}
+
+  struct Consumed {
+    size_t bytes = 0;
+    size_t wanted = 0;  // as port::Consumed
+  };
+  Consumed input(ByteView bytes, Instant now);
+  /// The socket is gone.
+  void lost();
+  /// To be called at deadline() or later.
+  void tick(Instant now);
+  Instant deadline() const;
+
+  // --- the broker's answers
+  void accept(Session& session, const Acceptance& acceptance, Instant now);
+  void refuse(ReasonCode reason);
+  /// To on_publish() that said nothing. The session knows already (Session::taken()).
+  void answer(uint16_t packet_id, uint8_t qos, ReasonCode reason);
+  void suback(uint16_t packet_id, std::vector<ReasonCode> reasons);
+  void unsuback(uint16_t packet_id, std::vector<ReasonCode> reasons);
+  /// The broker ends the connection: takeover, shutdown, a bound. DISCONNECT with the reason in version 5.
+  void kick(ReasonCode reason);
+  /// Back-pressure from where messages go.
+  void hold_back(bool on) { set_pause(kPauseTarget, on); }
+
+  Session* session() { return session_; }
+  Version version() const { return version_; }
+  bool open() const { return state_ == State::open; }
+  bool opening() const { return state_ == State::opening; }
+
+ private:
+  enum class State : uint8_t { waiting, opening, open, closed };
+  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4 };
+  struct PendingAck {
+    uint16_t packet_id = 0;
+    uint8_t qos = 0;
+    bool ready = false;
+    ReasonCode reason = ReasonCode::success;
+  };
+
+  Consumed take_packets(ByteView bytes, Instant now);
+  Consumed take_held(ByteView more, Instant now);
+  void on_frame(const mqtt::Frame& frame, Instant now);
+  void on_first(const mqtt::Frame& frame);
+  void on_connect(const mqtt::Connect& connect);
+  ReasonCode on_publish(mqtt::Publish publish);
+  ReasonCode resolve_alias(mqtt::Publish& publish);
+  ReasonCode on_ack(const mqtt::Ack& ack, Instant now);
+  ReasonCode on_other(const mqtt::Frame& frame);
+  ReasonCode on_disconnect(const mqtt::Disconnect& disconnect);
+  void push_ack(PendingAck ack);
+  void flush_acks();
+  void fail(ReasonCode reason);
+  void finish(const ChannelEnd& end);
+  void set_pause(Pause why, bool on);
+  template <class P>
+  void send(const P& packet);
+
+  ChannelHost& host_;
+  const ChannelLimits& limits_;
+  Counters& counters_;
+  Session* session_ = nullptr;
+  State state_ = State::waiting;
+  Version version_ = Version::v5;
+  uint8_t paused_ = 0;
+  bool clean_start_ = true;
+  uint16_t keep_alive_ = 0;  // seconds, as the server counts it
+  uint16_t keep_alive_asked_ = 0;
+  uint32_t session_expiry_ = 0;  // as asked in CONNECT
+  Attachment attachment_;
+  Instant last_input_;
+  std::string held_;  // what came while opening, and the part of a packet left of it
+  std::vector<std::string> aliases_;
+  Ring<PendingAck> acks_;
+};
+
+}  // namespace ph::session

@@ -1,0 +1,59 @@
+// What a worker counts. One thread writes, any thread reads: plain loads and stores of an atomic, no locked
+// instruction. Every message that is not delivered is in one Drop, so that nothing goes missing silently.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace ph::session {
+
+class Counter {
+ public:
+  void add(uint64_t n = 1) { value_.store(value_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+  void subtract(uint64_t n = 1) { add(0 - n); }
+  uint64_t get() const { return value_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> value_{0};
+};
+
+enum class Drop : uint8_t {
+  queue_full,     // mqueue over its messages or bytes: QoS 0 first, then the oldest
+  expired,        // message expiry passed before it was sent
+  slow_consumer,  // QoS 0 while the connection's output was over its budget
+  too_large,      // larger than the client's maximum packet size
+  session_ended,  // was queued or in flight when its session ended
+  mailbox_full,   // QoS 0 for a worker that does not keep up
+  retained_full,  // delivered, but not kept as retained: over the bound
+  tap_failed,     // QoS 0 that the event plane refused
+  count_
+};
+inline constexpr std::array<std::string_view, static_cast<size_t>(Drop::count_)> kDropNames = {
+    "queue_full",    "expired",      "slow_consumer", "too_large",
+    "session_ended", "mailbox_full", "retained_full", "tap_failed"};
+
+struct Counters {
+  Counter connections;     // now
+  Counter connections_in;  // accepted sockets, ever
+  Counter sessions;        // now
+  Counter subscriptions;   // now
+  Counter retained;        // now, on this worker's copy
+  Counter messages_in;     // PUBLISH received
+  Counter messages_out;    // PUBLISH sent, repeats included
+  Counter bytes_in;
+  Counter bytes_out;
+  Counter malformed;  // connections closed for malformed packets and protocol errors
+  Counter refused;    // CONNECTs refused
+  Counter takeovers;  // connections replaced by a newer one of the same client
+  Counter keep_alive_timeouts;
+  Counter slow_consumers;  // connections closed for not reading
+  Counter moves;           // sessions that came from another worker
+  std::array<Counter, static_cast<size_t>(Drop::count_)> drops;
+
+  void drop(Drop reason, uint64_t n = 1) { drops[static_cast<size_t>(reason)].add(n); }
+  uint64_t dropped(Drop reason) const { return drops[static_cast<size_t>(reason)].get(); }
+};
+
+}  // namespace ph::session

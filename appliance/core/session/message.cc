@@ -1,0 +1,71 @@
+#include "core/session/message.h"
+
+namespace ph::session {
+
+void Outgoing::reset(const MessageView& view, Slice payload) {
+  view_ = view;
+  shared_ = nullptr;
+  payload_ = std::move(payload);
+  payload_kept_ = !payload_.empty();
+  plain_valid_[0] = plain_valid_[1] = false;
+}
+
+void Outgoing::reset(MessagePtr message) {
+  reset(message->view(), message->payload);
+  shared_ = std::move(message);
+}
+
+const Slice& Outgoing::payload() {
+  if (!payload_kept_) {
+    if (!view_.payload.empty()) payload_ = Slice(std::string(view_.payload));
+    payload_kept_ = true;
+  }
+  return payload_;
+}
+
+const MessagePtr& Outgoing::share() {
+  if (!shared_)
+    shared_ = std::make_shared<Message>(Message{std::string(view_.topic), payload(), std::string(view_.properties),
+                                                view_.qos, view_.retain, view_.expiry, view_.received});
+  return shared_;
+}
+
+mqtt::PublishHead Outgoing::head(const Copy& copy, Instant now) const {
+  mqtt::PublishHead head;
+  head.topic = view_.topic;
+  head.packet_id = copy.packet_id;
+  head.qos = copy.qos;
+  head.retain = copy.retain;
+  head.dup = copy.dup;
+  if (view_.expiry) {  // [MQTT-3.3.2-6]
+    const auto waited = std::chrono::duration_cast<std::chrono::seconds>(now - view_.received).count();
+    head.message_expiry =
+        static_cast<uint64_t>(waited) < *view_.expiry ? *view_.expiry - static_cast<uint32_t>(waited) : 0;
+  }
+  head.subscription_ids = copy.subscription_ids.data();
+  head.subscription_ids_count = copy.subscription_ids.size();
+  head.properties = view_.properties;
+  head.payload_size = view_.payload.size();
+  return head;
+}
+
+size_t Outgoing::size(mqtt::Version version, const Copy& copy, Instant now) const {
+  return mqtt::publish_size(head(copy, now), version);
+}
+
+void Outgoing::write(Output& output, mqtt::Version version, const Copy& copy, Instant now) {
+  const bool small = view_.payload.size() <= kInlinePayload;
+  const bool plain = copy.plain();
+  const size_t form = version == mqtt::Version::v5 ? 1 : 0;
+  std::string& bytes = plain ? plain_[form] : scratch_;
+  if (!plain || !plain_valid_[form]) {
+    bytes.clear();
+    mqtt::encode_publish_head(head(copy, now), version, bytes);
+    if (small) bytes.append(view_.payload);
+    if (plain) plain_valid_[form] = true;
+  }
+  output.send_copy(bytes);
+  if (!small) output.send(payload());
+}
+
+}  // namespace ph::session

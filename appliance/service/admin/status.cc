@@ -1,0 +1,241 @@
+#include "service/admin/status.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+
+namespace ph::admin {
+namespace {
+
+namespace json = boost::json;
+
+json::object numbers(const Numbers& from) {
+  json::object out;
+  for (const auto& [name, value] : from) out[name] = value;
+  return out;
+}
+
+json::object route(const RouteRow& row, WallTime now) {
+  const port::TargetCounters& c = row.counters;
+  json::object out{{"route", row.route},
+                   {"target", row.target},
+                   {"in", c.in},
+                   {"delivered", c.delivered},
+                   {"duplicate", c.duplicate},
+                   {"maybe_duplicate", c.maybe_duplicate},
+                   {"dropped", c.dropped},
+                   {"dead_lettered", c.dead_lettered},
+                   {"queued", c.queued},
+                   {"queued_bytes", c.queued_bytes},
+                   {"unread_bytes", c.unread_bytes}};
+  int64_t age_ms = c.oldest_unacked ? std::max<int64_t>(0, to_unix_ms(now) - to_unix_ms(*c.oldest_unacked)) : 0;
+  out["oldest_unacked_seconds"] = static_cast<double>(age_ms) / 1000.0;
+  return out;
+}
+
+json::object upstream(const UpstreamRow& row) {
+  json::array receivers;
+  for (const ReceiverRow& r : row.receivers)
+    receivers.push_back(json::object{{"address", r.address},
+                                     {"node", r.node},
+                                     {"state", r.state},
+                                     {"in_flight_batches", r.in_flight_batches},
+                                     {"in_flight_bytes", r.in_flight_bytes},
+                                     {"uncertain_batches", r.uncertain_batches},
+                                     {"connects", r.connects},
+                                     {"failures", r.failures},
+                                     {"last_error", r.last_error}});
+  return {{"name", row.name},
+          {"unacked_events", row.unacked_events},
+          {"unacked_bytes", row.unacked_bytes},
+          {"receivers", std::move(receivers)}};
+}
+
+std::string human_bytes(uint64_t bytes) {
+  static constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(kUnits)) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits[unit]);
+}
+
+std::string human_seconds(double seconds) {
+  if (seconds < 60) return fmt::format("{:.1f} s", seconds);
+  auto whole = static_cast<uint64_t>(seconds);
+  if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
+  if (whole < 86400) return fmt::format("{} h {} min", whole / 3600, whole / 60 % 60);
+  return fmt::format("{} d {} h", whole / 86400, whole / 3600 % 24);
+}
+
+uint64_t number(const json::object& from, std::string_view key) {
+  const json::value* v = from.if_contains(key);
+  if (!v) return 0;
+  if (v->is_uint64()) return v->get_uint64();
+  if (v->is_int64()) return static_cast<uint64_t>(v->get_int64());
+  return 0;
+}
+
+double real(const json::object& from, std::string_view key) {
+  const json::value* v = from.if_contains(key);
+  return v && v->is_number() ? v->to_number<double>() : 0;
+}
+
+std::string text(const json::object& from, std::string_view key) {
+  const json::value* v = from.if_contains(key);
+  return v && v->is_string() ? std::string(v->get_string()) : std::string();
+}
+
+/// Rows as columns: text to the left, numbers to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.size() < 2; }
+  void print(std::string& out, size_t text_columns) const {
+    std::vector<size_t> widths(rows_[0].size());
+    for (const auto& row : rows_)
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (const auto& row : rows_) {
+      std::string line = " ";
+      for (size_t i = 0; i < row.size(); ++i)
+        line +=
+            i < text_columns ? fmt::format(" {:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
+      while (line.ends_with(' ')) line.pop_back();
+      out += line + "\n";
+    }
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+template <class Visit>
+void for_each_object(const json::object& root, std::string_view key, Visit&& visit) {
+  const json::value* list = root.if_contains(key);
+  if (!list || !list->is_array()) return;
+  for (const json::value& v : list->get_array())
+    if (v.is_object()) visit(v.get_object());
+}
+
+void print_routes(const json::object& root, std::string& out) {
+  Table table({"route", "target", "in", "delivered", "duplicate", "dropped", "dead", "queued", "queued bytes", "unread",
+               "oldest"});
+  for_each_object(root, "routes", [&](const json::object& r) {
+    auto n = [&](std::string_view key) { return std::to_string(number(r, key)); };
+    table.add({text(r, "route"), text(r, "target"), n("in"), n("delivered"), n("duplicate"), n("dropped"),
+               n("dead_lettered"), n("queued"), human_bytes(number(r, "queued_bytes")),
+               human_bytes(number(r, "unread_bytes")),
+               number(r, "queued") ? human_seconds(real(r, "oldest_unacked_seconds")) : "-"});
+  });
+  if (table.empty()) return;
+  out += "\nroutes (events)\n";
+  table.print(out, 2);
+}
+
+void print_upstreams(const json::object& root, std::string& out) {
+  Table table({"upstream", "address", "node", "state", "in flight", "failures", "last error"});
+  for_each_object(root, "upstreams", [&](const json::object& u) {
+    for_each_object(u, "receivers", [&](const json::object& r) {
+      table.add({text(u, "name"), text(r, "address"), text(r, "node"), text(r, "state"),
+                 human_bytes(number(r, "in_flight_bytes")), std::to_string(number(r, "failures")),
+                 text(r, "state") == "ready" ? "" : text(r, "last_error")});
+    });
+  });
+  if (table.empty()) return;
+  out += "\nupstreams\n";
+  table.print(out, 4);
+}
+
+void print_spool(const json::object& root, std::string& out) {
+  Table table({"spool", "size", "segments", "first", "next", "quarantined"});
+  for_each_object(root, "spool", [&](const json::object& r) {
+    table.add({text(r, "route"), human_bytes(number(r, "bytes")), std::to_string(number(r, "segments")),
+               std::to_string(number(r, "first_sequence")), std::to_string(number(r, "next_sequence")),
+               std::to_string(number(r, "quarantined"))});
+  });
+  if (table.empty()) return;
+  out += "\nspool\n";
+  table.print(out, 1);
+}
+
+void print_numbers(const json::object& root, std::string_view key, std::string& out) {
+  const json::value* v = root.if_contains(key);
+  if (!v || !v->is_object()) return;
+  out += fmt::format("\n{}\n ", key);
+  for (const auto& item : v->get_object())
+    if (item.value().is_number())
+      out += fmt::format(" {} {} ", std::string_view(item.key()), number(v->get_object(), item.key()));
+  while (out.ends_with(' ')) out.pop_back();
+  out += "\n";
+}
+
+}  // namespace
+
+std::string to_json(const Status& s) {
+  json::object root{{"node", s.node},       {"site", s.site}, {"node_id", s.node_id},
+                    {"version", s.version}, {"pid", s.pid},   {"uptime_seconds", s.uptime_seconds}};
+  json::array routes, upstreams, spool, kept, alarms;
+  for (const RouteRow& r : s.routes) routes.push_back(route(r, s.now));
+  for (const UpstreamRow& u : s.upstreams) upstreams.push_back(upstream(u));
+  for (const SpoolRow& r : s.spool)
+    spool.push_back(json::object{{"route", r.route},
+                                 {"bytes", r.bytes},
+                                 {"segments", r.segments},
+                                 {"first_sequence", r.first_sequence},
+                                 {"next_sequence", r.next_sequence},
+                                 {"quarantined", r.quarantined}});
+  for (const FileRow& f : s.kept_files) kept.push_back(json::object{{"path", f.path}, {"reason", f.reason}});
+  for (const std::string& a : s.alarms) alarms.emplace_back(a);
+  root["routes"] = std::move(routes);
+  root["upstreams"] = std::move(upstreams);
+  root["spool"] = std::move(spool);
+  if (s.agent) root["agent"] = numbers(*s.agent);
+  if (s.agent) root["kept_files"] = std::move(kept);
+  if (s.receiver) root["receiver"] = numbers(*s.receiver);
+  if (s.files) root["files"] = numbers(*s.files);
+  if (s.mqtt) root["mqtt"] = numbers(*s.mqtt);
+  root["alarms"] = std::move(alarms);
+  return json::serialize(root);
+}
+
+std::string dead_letter_json(const port::DeadLetter& l, uint64_t events) {
+  return json::serialize(json::object{{"at_ms", to_unix_ms(l.at)},
+                                      {"route", l.route},
+                                      {"target", l.target},
+                                      {"category", l.category},
+                                      {"reason", l.reason},
+                                      {"stream", l.stream.value},
+                                      {"first", l.first},
+                                      {"last", l.last},
+                                      {"events", events}});
+}
+
+Result<std::string> to_text(std::string_view document) {
+  boost::system::error_code ec;
+  json::value parsed = json::parse(document, ec);
+  if (ec || !parsed.is_object()) return fail(errors::malformed, "the daemon's answer is not a JSON object");
+  const json::object& root = parsed.get_object();
+  std::string out = fmt::format("node {}  site {}  up {}  version {}  pid {}\n", text(root, "node"), text(root, "site"),
+                                human_seconds(static_cast<double>(number(root, "uptime_seconds"))),
+                                text(root, "version"), number(root, "pid"));
+  if (const json::value* alarms = root.if_contains("alarms"); alarms && alarms->is_array())
+    for (const json::value& a : alarms->get_array())
+      if (a.is_string()) out += fmt::format("ALARM {}\n", std::string_view(a.get_string()));
+  print_routes(root, out);
+  print_upstreams(root, out);
+  print_spool(root, out);
+  for (std::string_view key : {"agent", "receiver", "files", "mqtt"}) print_numbers(root, key, out);
+  Table kept({"kept file", "why"});
+  for_each_object(root, "kept_files", [&](const json::object& f) { kept.add({text(f, "path"), text(f, "reason")}); });
+  if (!kept.empty()) {
+    out += "\n";
+    kept.print(out, 2);
+  }
+  return out;
+}
+
+}  // namespace ph::admin

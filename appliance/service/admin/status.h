@@ -1,0 +1,91 @@
+// Status: what a node says of itself, as plain values; the same document serves `posthouse status`, `--json` and the
+// HTTP API. The wiring fills it from the services; this room only shapes it. Field names are a contract
+// (operations.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "port/dead_letters.h"
+#include "port/event_source.h"
+
+namespace ph::admin {
+
+struct RouteRow {
+  std::string route;
+  std::string target;
+  port::TargetCounters counters;
+};
+
+struct ReceiverRow {
+  std::string address;
+  std::string node;   // name of who answered there last
+  std::string state;  // idle | connecting | resuming | ready
+  uint64_t in_flight_batches = 0;
+  uint64_t in_flight_bytes = 0;
+  uint64_t uncertain_batches = 0;
+  uint64_t connects = 0;
+  uint64_t failures = 0;
+  std::string last_error;
+};
+
+struct UpstreamRow {
+  std::string name;
+  uint64_t unacked_events = 0;
+  uint64_t unacked_bytes = 0;
+  std::vector<ReceiverRow> receivers;
+};
+
+struct SpoolRow {
+  std::string route;
+  uint64_t bytes = 0;
+  uint64_t segments = 0;
+  uint64_t first_sequence = 0;
+  uint64_t next_sequence = 0;
+  uint64_t quarantined = 0;
+};
+
+struct FileRow {  // a source file that stays although it is delivered, and why
+  std::string path;
+  std::string reason;
+};
+
+using Numbers = std::vector<std::pair<std::string, uint64_t>>;  // named counters, in the order shown
+
+struct Status {
+  std::string node;
+  std::string site;
+  std::string node_id;
+  std::string version;
+  uint64_t uptime_seconds = 0;
+  uint64_t pid = 0;
+  WallTime now{};
+  std::vector<RouteRow> routes;
+  std::vector<UpstreamRow> upstreams;
+  std::vector<SpoolRow> spool;
+  std::optional<Numbers> agent;
+  std::vector<FileRow> kept_files;
+  std::optional<Numbers> receiver;
+  std::optional<Numbers> files;
+  std::optional<Numbers> mqtt;
+  std::vector<std::string> alarms;
+};
+
+std::string to_json(const Status& status);
+
+/// For a terminal. Takes the JSON document, so that an older CLI shows what a newer daemon says.
+/// Errors: admin.malformed.
+Result<std::string> to_text(std::string_view json);
+
+/// What is known about a dead letter, as one line of JSON.
+std::string dead_letter_json(const port::DeadLetter& letter, uint64_t events);
+
+namespace errors {
+inline constexpr ErrorCode malformed{"admin.malformed"};
+}
+
+}  // namespace ph::admin

@@ -1,0 +1,59 @@
+#include "service/admin/status.h"
+
+#include <gtest/gtest.h>
+
+#include <boost/json/src.hpp>
+
+namespace ph::admin {
+namespace {
+
+Status sample() {
+  Status s;
+  s.node = "gw-17";
+  s.site = "ams";
+  s.version = "0.1.0";
+  s.uptime_seconds = 3725;
+  s.now = from_unix_ms(1'000'000);
+  RouteRow row{"payments", "fra", {}};
+  row.counters.in = 10;
+  row.counters.delivered = 7;
+  row.counters.queued = 3;
+  row.counters.queued_bytes = 4096;
+  row.counters.oldest_unacked = from_unix_ms(990'500);
+  s.routes.push_back(row);
+  s.upstreams.push_back(
+      {"fra", 3, 4096, {{"fra-1:3706", "dc-1", "connecting", 1, 4096, 0, 4, 3, "net.refused: fra-1:3706"}}});
+  s.spool.push_back({"payments", 65536, 1, 7, 10, 0});
+  s.receiver = Numbers{{"events", 5}, {"duplicates", 0}};
+  s.alarms = {"spool payments: 1 record quarantined"};
+  return s;
+}
+
+}  // namespace
+
+TEST(Status, json_carries_the_contract_fields) {
+  auto root = boost::json::parse(to_json(sample())).as_object();
+  auto& route = root["routes"].as_array()[0].as_object();
+  for (const char* key : {"route", "target", "in", "delivered", "duplicate", "maybe_duplicate", "dropped",
+                          "dead_lettered", "queued", "queued_bytes", "unread_bytes", "oldest_unacked_seconds"})
+    EXPECT_TRUE(route.contains(key)) << key;
+  EXPECT_DOUBLE_EQ(route["oldest_unacked_seconds"].to_number<double>(), 9.5);
+  EXPECT_EQ(root["receiver"].as_object()["events"].to_number<uint64_t>(), 5u);
+  EXPECT_FALSE(root.contains("mqtt"));
+}
+
+TEST(Status, text_names_what_is_stuck) {
+  auto text = to_text(to_json(sample()));
+  ASSERT_TRUE(text);
+  for (const char* part :
+       {"node gw-17", "up 1 h 2 min", "ALARM spool payments", "payments", "9.5 s", "connecting", "net.refused"})
+    EXPECT_NE(text->find(part), std::string::npos) << part << "\n" << *text;
+}
+
+TEST(Status, text_of_garbage_is_an_error) {
+  EXPECT_EQ(to_text("not json").error().code, errors::malformed);
+  EXPECT_EQ(to_text("[]").error().code, errors::malformed);
+  EXPECT_TRUE(to_text("{}"));
+}
+
+}  // namespace ph::admin

@@ -1,0 +1,186 @@
+#include "service/agent/generation_table.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "service/agent/agent_source.h"
+#include "service/agent/ledger.h"
+#include "service/agent/retirement.h"
+
+namespace ph::agent {
+
+std::string Parts::path(std::string_view directory, std::string_view name) const {
+  std::string out = options.directory;
+  for (std::string_view part : {directory, name})
+    if (!part.empty()) out.append("/").append(part);
+  return out;
+}
+
+void Parts::post(port::Task task) {
+  loop.post([guard = alive, work = std::move(task)]() mutable {
+    if (*guard) work();
+  });
+}
+
+Generation& GenerationTable::add(std::unique_ptr<Generation> g) {
+  Generation& ref = *g;
+  ref.first_seen = parts_.loop.now();
+  ++lanes_[ref.lane];
+  generations_[ref.id] = std::move(g);
+  if (ref.readable()) attach(ref);
+  if (auto route = parts_.options.route_of(ref.category); route && *route < parts_.sources_of_route.size()) {
+    for (AgentSource* source : parts_.sources_of_route[*route]) {
+      auto cursor = std::make_unique<Cursor>();
+      cursor->generation = &ref;
+      cursor->source = source;
+      cursor->stream = ref.id;
+      ref.cursors.push_back(std::move(cursor));
+    }
+  }
+  return ref;
+}
+
+Generation& GenerationTable::load(GenerationRecord record, std::map<std::string, CursorRecord> cursors) {
+  auto g = std::make_unique<Generation>();
+  g->id = record.id;
+  g->identity = record.identity;
+  g->boot = record.boot;
+  g->order = record.order;
+  g->prefix = record.prefix;
+  g->lane = std::move(record.lane);
+  g->category = std::move(record.category);
+  g->directory = std::move(record.directory);
+  g->name = std::move(record.name);
+  g->size = record.size;
+  g->stored = true;
+  // Only where it lies counts. It may not have been renamed yet, or a power cut may have taken that or its removal
+  // back.
+  g->state = record.state == GenerationState::ended ? GenerationState::ended
+             : g->in_hidden()                       ? GenerationState::retiring
+                                                    : GenerationState::live;
+  next_order_ = std::max(next_order_, record.order + 1);
+  Generation& ref = add(std::move(g));
+  for (auto& c : ref.cursors) {
+    if (auto it = cursors.find(c->source->target()); it != cursors.end()) {
+      CursorRecord& r = it->second;
+      c->stream = r.stream;
+      c->settled = c->stored_settled = r.settled;
+      c->far = c->stored_far = r.far;
+      c->read = r.read;  // until verified: tells whether something was in flight
+      c->end = r.end;
+      c->window = r.window;
+      c->receivers = std::move(r.receivers);
+    }
+    if (!ref.readable()) abandon(*c, c->end.value_or(c->read));
+    c->source->add_stream(*c);
+  }
+  return ref;
+}
+
+Generation& GenerationTable::create(Place place, const port::FileStat& stat) {
+  auto g = std::make_unique<Generation>();
+  do g->id = parts_.loop.random().stream_id();
+  while (generations_.contains(g->id));
+  g->identity = identity_of(stat);
+  g->boot = parts_.boot;
+  g->order = next_order_++;
+  g->lane = std::move(place.lane);
+  g->category = std::move(place.category);
+  g->directory = std::move(place.directory);
+  g->name = std::move(place.name);
+  g->modified_ns = stat.modified_ns;
+  g->verified = true;
+  if (g->in_hidden()) g->state = GenerationState::retiring;
+  Generation& ref = add(std::move(g));
+  for (auto& c : ref.cursors) c->source->add_stream(*c);
+  if (!ref.cursors.empty()) parts_.ledger->touch(ref);
+  grown(ref, stat.size);
+  parts_.retirement->consider(ref);
+  return ref;
+}
+
+Generation& GenerationTable::replace(Generation& old, const port::FileStat& stat) {
+  Place place{old.directory, old.name, old.lane, old.category};
+  uint64_t scan = old.seen_in_scan;
+  end(old);
+  Generation& fresh = create(std::move(place), stat);
+  fresh.seen_in_scan = scan;
+  return fresh;
+}
+
+void GenerationTable::end(Generation& g) {
+  if (g.state == GenerationState::ended) return;
+  detach(g);
+  parts_.reader->close(g);
+  g.state = GenerationState::ended;
+  for (auto& c : g.cursors) {
+    if (!g.verified) abandon(*c, c->read);
+    uint64_t unread = g.size > c->read ? g.size - c->read : 0;
+    c->end = c->read;
+    parts_.stats.dropped_bytes += unread;
+    c->source->ended(*c, unread);
+    parts_.ledger->touch(*c);
+  }
+  if (!g.cursors.empty() || g.stored) parts_.ledger->touch(g);
+  parts_.retirement->consider(g);
+}
+
+void GenerationTable::abandon(Cursor& c, uint64_t end) {
+  parts_.stats.dropped_bytes += end - c.settled;
+  c.source->count_dropped(end - c.settled);
+  c.settled = c.read = end;
+  c.end = end;
+  parts_.ledger->touch(c);
+}
+
+void GenerationTable::renew_all(Generation& g, uint64_t size) {
+  g.boot = parts_.boot;
+  g.size = size;
+  for (auto& c : g.cursors) {
+    c->settled = c->read = std::min(c->settled, size);
+    c->source->renew_cursor(*c);
+  }
+  parts_.ledger->touch(g);
+}
+
+void GenerationTable::erase(StreamId id) {
+  auto it = generations_.find(id);
+  if (it == generations_.end()) return;
+  Generation& g = *it->second;
+  detach(g);
+  parts_.reader->close(g);
+  parts_.retirement->forget(g);
+  parts_.ledger->drop(g);
+  for (auto& c : g.cursors) c->source->remove_stream(*c);
+  if (auto lane = lanes_.find(g.lane); lane != lanes_.end() && --lane->second == 0) lanes_.erase(lane);
+  generations_.erase(it);
+}
+
+Generation* GenerationTable::find(StreamId id) {
+  auto it = generations_.find(id);
+  return it == generations_.end() ? nullptr : it->second.get();
+}
+
+Generation* GenerationTable::by_inode(uint64_t device, uint64_t inode) {
+  auto it = by_inode_.find({device, inode});
+  return it == by_inode_.end() ? nullptr : it->second;
+}
+
+void GenerationTable::detach(Generation& g) {
+  auto it = by_inode_.find({g.identity.device, g.identity.inode});
+  if (it != by_inode_.end() && it->second == &g) by_inode_.erase(it);
+}
+
+void GenerationTable::grown(Generation& g, uint64_t size) {
+  if (size <= g.size) return;
+  g.size = size;
+  wake(g);
+  parts_.retirement->consider(g);
+}
+
+void GenerationTable::wake(Generation& g) {
+  for (auto& c : g.cursors)
+    if (has_data(*c)) c->source->ready(*c);
+}
+
+}  // namespace ph::agent

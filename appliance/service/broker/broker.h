@@ -1,0 +1,53 @@
+// Broker: MQTT on as many workers as there are loops. It only makes the workers, adds up their figures, and takes
+// messages from the event plane; all the work is in worker.h.
+//
+// Life: construct, start() before the loops run, stop() at any time, destroy after the loops have stopped. The tap must
+// outlive the loops, too: its answers come back to them.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "port/loop.h"
+#include "port/message_sink.h"
+#include "port/network.h"
+#include "service/broker/options.h"
+
+namespace ph::broker {
+
+class Worker;
+
+/// A thread for the broker: each loop with the network that lives on it.
+struct WorkerPlace {
+  port::Loop* loop = nullptr;
+  port::Network* network = nullptr;
+};
+
+class Broker final : public port::MessageSink {
+ public:
+  /// At most 64 workers. `tap` may be null. `event_loop`: the event plane's, where done callbacks of publish() run.
+  Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap, port::Loop* event_loop);
+  ~Broker() override;
+
+  /// Listens on every worker. Called once, before the loops run or from the only loop that does.
+  Result<> start();
+  /// Any thread: stops accepting and closes every connection, version 5 with 0x8B. Sessions and wills end silently.
+  void stop();
+
+  /// Where it listens, in the order of options.listeners; known after start().
+  const std::vector<port::Endpoint>& endpoints() const { return endpoints_; }
+  /// Any thread.
+  BrokerStats stats() const;
+
+  /// port::MessageSink, on the event loop. Messages of one topic keep their order. Errors: broker.busy (the worker does
+  /// not keep up: again later), broker.bad_topic.
+  void publish(port::Message message, std::move_only_function<void(Result<>)> done) override;
+
+ private:
+  const BrokerOptions options_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  port::Loop* event_loop_;
+  std::vector<port::Endpoint> endpoints_;
+};
+
+}  // namespace ph::broker

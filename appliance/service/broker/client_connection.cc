@@ -1,0 +1,66 @@
+#include "service/broker/client_connection.h"
+
+#include "service/broker/worker.h"
+
+namespace ph::broker {
+
+ClientConnection::ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<port::Connection> socket, Instant now)
+    : worker_(worker),
+      id_(id),
+      socket_(std::move(socket)),
+      channel_(*this, worker.options().channel, worker.context().counters, now) {}
+
+port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
+  // Answers to a client that does not read them are bounded here; messages are by the session.
+  if (socket_->unsent_bytes() > worker_.options().output_max) channel_.kick(mqtt::ReasonCode::quota_exceeded);
+  const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
+  worker_.context().counters.bytes_in.add(consumed.bytes);
+  return {consumed.bytes, consumed.wanted};
+}
+
+void ClientConnection::on_drained(port::Connection&) {
+  worker_.on_uncongested(*this);
+  if (channel_.open()) channel_.session()->on_drained(worker_.loop().now());
+}
+
+void ClientConnection::on_close(port::Connection&, const Error&) {
+  channel_.lost();
+  worker_.remove(*this);
+}
+
+void ClientConnection::send(Slice bytes) {
+  worker_.context().counters.bytes_out.add(bytes.size());
+  socket_->send(std::move(bytes));
+}
+
+void ClientConnection::send_copy(ByteView bytes) {
+  worker_.context().counters.bytes_out.add(bytes.size());
+  socket_->send_copy(bytes);
+}
+
+void ClientConnection::notify_below(size_t mark) {
+  socket_->notify_below(mark);
+  worker_.on_congested(*this);
+}
+
+void ClientConnection::on_connect(const mqtt::Connect& connect) {
+  worker_.on_connect(*this, connect);
+}
+
+std::optional<mqtt::ReasonCode> ClientConnection::on_publish(const mqtt::Publish& publish) {
+  return worker_.on_publish(*this, publish);
+}
+
+void ClientConnection::on_subscribe(const mqtt::Subscribe& subscribe) {
+  worker_.on_subscribe(*this, subscribe);
+}
+
+void ClientConnection::on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) {
+  worker_.on_unsubscribe(*this, unsubscribe);
+}
+
+void ClientConnection::on_end(const session::ChannelEnd& end) {
+  worker_.on_end(*this, end);
+}
+
+}  // namespace ph::broker

@@ -1,0 +1,56 @@
+// ClientConnection: one client's socket in the hands of the worker that accepted it: it joins a port::Connection and
+// the protocol state (session::Channel) and hands the channel's questions to the worker. Owned by the worker; dies
+// there a turn after on_close.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "core/session/channel.h"
+#include "port/network.h"
+
+namespace ph::broker {
+
+class Worker;
+struct Client;
+
+class ClientConnection final : public port::ConnectionHandler, public session::ChannelHost {
+ public:
+  ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<port::Connection> socket, Instant now);
+
+  uint64_t id() const { return id_; }
+  session::Channel& channel() { return channel_; }
+  const port::Peer& peer() const { return socket_->peer(); }
+  uint64_t bytes_acked() const { return socket_->bytes_acked(); }
+
+  Client* client = nullptr;  // set by the worker between accept and end
+  uint32_t check = 0;        // the worker's: serial of the look that is due next
+
+  // port::ConnectionHandler
+  void on_open(port::Connection&) override {}
+  port::Consumed on_data(port::Connection&, ByteView bytes) override;
+  void on_drained(port::Connection&) override;
+  void on_close(port::Connection&, const Error& why) override;
+
+  // session::ChannelHost
+  void send(Slice bytes) override;
+  void send_copy(ByteView bytes) override;
+  size_t unsent_bytes() const override { return socket_->unsent_bytes(); }
+  void notify_below(size_t mark) override;
+  void on_connect(const mqtt::Connect& connect) override;
+  std::optional<mqtt::ReasonCode> on_publish(const mqtt::Publish& publish) override;
+  void on_subscribe(const mqtt::Subscribe& subscribe) override;
+  void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) override;
+  void on_end(const session::ChannelEnd& end) override;
+  void pause_reading(bool paused) override { socket_->pause_reading(paused); }
+  void close() override { socket_->close(); }
+
+ private:
+  Worker& worker_;
+  const uint64_t id_;
+  std::unique_ptr<port::Connection> socket_;
+  session::Channel channel_;
+};
+
+}  // namespace ph::broker

@@ -1,0 +1,68 @@
+// What a broker is told and what it tells: options, and figures.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "core/session/channel.h"
+#include "core/session/session.h"
+#include "port/network.h"
+
+namespace ph::broker {
+
+/// Who may connect without credentials that somebody checked.
+enum class Anonymous { loopback, always, never };
+
+struct ListenerOptions {
+  port::Endpoint endpoint;
+  std::shared_ptr<port::TlsContext> tls;
+  size_t connections_max = 10'000;  // per worker
+};
+
+struct BrokerOptions {
+  std::vector<ListenerOptions> listeners;
+  Anonymous allow_anonymous = Anonymous::loopback;
+  session::ChannelLimits channel;
+  session::SessionLimits session;
+  size_t subscriptions_max = limits::kSubscriptionsMax;
+  size_t retained_messages_max = limits::kRetainedMessagesMax;
+  size_t retained_bytes_max = limits::kRetainedBytesMax;
+  size_t mailbox_bytes_max = limits::kMailboxBytesMax;
+  size_t output_max = limits::kMqttOutputMax;
+  Duration stall_timeout = limits::kMqttStallTimeout;
+  Duration v3_session_expiry = limits::kV3SessionExpiry;
+  uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
+};
+
+/// Sums over the workers. Counted since start unless said otherwise.
+struct BrokerStats {
+  uint64_t connections = 0;    // now
+  uint64_t sessions = 0;       // now, online and offline
+  uint64_t subscriptions = 0;  // now
+  uint64_t retained = 0;       // now
+  uint64_t connections_in = 0;
+  uint64_t messages_in = 0;
+  uint64_t messages_out = 0;
+  uint64_t bytes_in = 0;
+  uint64_t bytes_out = 0;
+  uint64_t malformed = 0;
+  uint64_t refused = 0;
+  uint64_t takeovers = 0;
+  uint64_t keep_alive_timeouts = 0;
+  uint64_t slow_consumers = 0;
+  uint64_t moves = 0;
+  std::array<uint64_t, session::kDropNames.size()> drops{};  // by session::Drop, named by session::kDropNames
+
+  uint64_t dropped(session::Drop reason) const { return drops[static_cast<size_t>(reason)]; }
+};
+
+namespace errors {
+inline constexpr ErrorCode busy{"broker.busy"};
+inline constexpr ErrorCode bad_topic{"broker.bad_topic"};
+}  // namespace errors
+
+}  // namespace ph::broker

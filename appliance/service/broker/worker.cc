@@ -1,0 +1,246 @@
+// The worker's frame: sockets in and out, mail between workers, and time.
+#include "service/broker/worker.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/log.h"
+
+namespace ph::broker {
+namespace {
+
+constexpr Duration kTick = 500ms;
+constexpr size_t kWheelTicks = 64;
+constexpr Duration kHeldBackCheck = 5ms;
+
+}  // namespace
+
+Worker::Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network,
+               port::MessageTap* tap)
+    : index_(index),
+      options_(options),
+      loop_(loop),
+      network_(network),
+      tap_(tap),
+      retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
+      held_back_timer_(loop.make_timer()),
+      ticker_(loop.make_timer()),
+      wheel_(kWheelTicks) {
+  context_.limits = options.session;
+}
+
+Worker::~Worker() = default;
+
+Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpoint>& at) {
+  outboxes_.resize(workers_.size());
+  seen_.resize(workers_.size());
+  std::vector<port::Endpoint> out;
+  for (size_t i = 0; i < at.size(); ++i) {
+    port::ListenOptions options;
+    options.tls = options_.listeners[i].tls;
+    options.connections_max = options_.listeners[i].connections_max;
+    options.reuse_port = workers_.size() > 1;
+    PH_ASSIGN(auto listener, network_.listen(at[i], options, [this](std::unique_ptr<port::Connection>&& c) {
+      return accept(std::move(c));
+    }));
+    out.push_back(listener->local());
+    listeners_.push_back(std::move(listener));
+  }
+  return out;
+}
+
+port::ConnectionHandler* Worker::accept(std::unique_ptr<port::Connection>&& socket) {
+  if (stopping_) return nullptr;
+  const uint64_t id = ++last_connection_;
+  auto connection = std::make_unique<ClientConnection>(*this, id, std::move(socket), loop_.now());
+  ClientConnection* handler = connection.get();
+  connections_.emplace(id, std::move(connection));
+  context_.counters.connections.add();
+  context_.counters.connections_in.add();
+  schedule_check(*handler, handler->channel().deadline());
+  return handler;
+}
+
+/// The connection is on the stack of its caller: it goes a turn later.
+void Worker::remove(ClientConnection& connection) {
+  auto node = connections_.extract(connection.id());
+  if (node.empty()) return;
+  congested_.erase(connection.id());
+  context_.counters.connections.subtract();
+  loop_.post([gone = std::move(node.mapped())] {});
+}
+
+void Worker::stop() {
+  stopping_ = true;
+  listeners_.clear();
+  ticker_->cancel();
+  for (auto& [id, connection] : connections_) connection->channel().kick(mqtt::ReasonCode::server_shutting_down);
+}
+
+// --- time
+
+void Worker::start_ticking() {
+  ticker_->start(kTick, [this] {
+    tick();
+    if (!stopping_) start_ticking();
+  });
+}
+
+/// A connection stands in one slot of the wheel, and moves on when it is looked at before its time: keep-alive costs
+/// nothing per packet and one look per period.
+void Worker::schedule_check(ClientConnection& connection, Instant at) {
+  const Duration left = std::max(at - loop_.now(), Duration::zero());
+  const auto ticks = static_cast<size_t>(std::min<Duration::rep>(left / kTick + 1, kWheelTicks - 1));
+  wheel_[(wheel_at_ + ticks) % kWheelTicks].push_back({connection.id(), ++connection.check});
+}
+
+void Worker::tick() {
+  const Instant now = loop_.now();
+  wheel_at_ = (wheel_at_ + 1) % kWheelTicks;
+  const std::vector<Check> due = std::exchange(wheel_[wheel_at_], {});
+  for (const Check& check : due) {
+    auto it = connections_.find(check.connection);
+    if (it == connections_.end() || it->second->check != check.serial) continue;
+    session::Channel& channel = it->second->channel();
+    channel.tick(now);
+    schedule_check(*it->second, std::min(channel.deadline(), now + kTick * static_cast<int>(kWheelTicks)));
+  }
+  on_due(now);
+  check_congested(now);
+  retained_.sweep(now);
+}
+
+// --- slow consumers
+
+void Worker::on_congested(ClientConnection& connection) {
+  congested_.try_emplace(connection.id(), Congestion{loop_.now(), connection.bytes_acked()});
+  if (connection.unsent_bytes() <= options_.output_max) return;
+  // Not from here: a fan-out may be walking over this session.
+  loop_.post([this, id = connection.id()] {
+    auto it = connections_.find(id);
+    if (it == connections_.end() || !it->second->channel().open()) return;
+    context_.counters.slow_consumers.add();
+    it->second->channel().kick(mqtt::ReasonCode::quota_exceeded);
+  });
+}
+
+void Worker::on_uncongested(ClientConnection& connection) {
+  congested_.erase(connection.id());
+}
+
+/// Progress, however slow, keeps a connection; its output is bounded anyway.
+void Worker::check_congested(Instant now) {
+  std::vector<uint64_t> stalled;
+  for (auto& [id, congestion] : congested_) {
+    const uint64_t acked = connections_.at(id)->bytes_acked();
+    if (acked != congestion.acked) congestion = {now, acked};
+    if (now - congestion.since >= options_.stall_timeout) stalled.push_back(id);
+  }
+  for (uint64_t id : stalled) {
+    congested_.erase(id);
+    context_.counters.slow_consumers.add();
+    log_debug("slow_consumer_closed", {{"address", connections_.at(id)->peer().address}});
+    connections_.at(id)->channel().kick(mqtt::ReasonCode::quota_exceeded);
+  }
+}
+
+// --- mail
+
+uint32_t Worker::home_of(const std::string& client_id) const {
+  return static_cast<uint32_t>(std::hash<std::string>{}(client_id) % workers_.size());
+}
+
+Batch& Worker::outbox(uint32_t worker) {
+  auto& batch = outboxes_[worker];
+  if (!batch) {
+    batch = std::make_unique<Batch>();
+    batch->from = index_;
+  }
+  schedule_flush();
+  return *batch;
+}
+
+void Worker::send_task(uint32_t worker, WorkerTask task) {
+  Batch& batch = outbox(worker);
+  Letter& letter = batch.letters.emplace_back();
+  letter.task = std::move(task);
+  batch.weight += sizeof(Letter);
+}
+
+void Worker::schedule_flush() {
+  if (std::exchange(flush_posted_, true)) return;
+  loop_.post([this] { flush(); });
+}
+
+void Worker::flush() {
+  flush_posted_ = false;
+  if (!settling_.empty()) {
+    const uint64_t round = ++last_round_;
+    rounds_[round] = {workers_.size() - 1, announced_, std::exchange(settling_, {})};
+    for (uint32_t w = 0; w < workers_.size(); ++w)
+      if (w != index_) send_task(w, [from = index_, round](Worker* worker) { worker->on_sync(from, round); });
+  }
+  push_outboxes();
+}
+
+void Worker::push_outboxes() {
+  for (uint32_t w = 0; w < outboxes_.size(); ++w)
+    if (outboxes_[w]) workers_[w]->deliver_mail(std::move(outboxes_[w]));
+}
+
+void Worker::deliver_mail(std::unique_ptr<Batch> batch) {
+  if (mailbox_.push(std::move(batch))) loop_.post([this] { read_mail(); });
+}
+
+void Worker::read_mail() {
+  for (const auto& batch : mailbox_.take()) {
+    for (Letter& letter : batch->letters) {
+      if (letter.task)
+        letter.task(this);
+      else
+        receive(*batch, letter);
+    }
+    mailbox_.worked_off(batch->weight);
+  }
+}
+
+/// Runs `then` when every other worker has seen all that this one has sent up to now.
+void Worker::settle(port::Task then, bool messages) {
+  if (workers_.size() == 1 || (!messages && settled_ == announced_)) return then();
+  settling_.push_back(std::move(then));
+  schedule_flush();
+}
+
+/// What this worker has sent to others before must not be overtaken by the answer: who gets it may act on it at once.
+void Worker::on_sync(uint32_t from, uint64_t round) {
+  push_outboxes();
+  send_task(from, [round](Worker* worker) { worker->synced(round); });
+}
+
+void Worker::synced(uint64_t round) {
+  auto it = rounds_.find(round);
+  if (--it->second.missing > 0) return;
+  SyncRound done = std::move(it->second);
+  rounds_.erase(it);
+  settled_ = std::max(settled_, done.announced);
+  for (auto& then : done.then) then();
+}
+
+// --- back-pressure
+
+void Worker::hold_back(ClientConnection& connection) {
+  connection.channel().hold_back(true);
+  held_back_.push_back(connection.id());
+  if (!held_back_timer_->pending()) held_back_timer_->start(kHeldBackCheck, [this] { release_held_back(); });
+}
+
+void Worker::release_held_back() {
+  const bool full = std::ranges::any_of(workers_, [this](Worker* w) { return w != this && w->overloaded(); });
+  if (full) return held_back_timer_->start(kHeldBackCheck, [this] { release_held_back(); });
+  for (uint64_t id : std::exchange(held_back_, {})) {
+    auto it = connections_.find(id);
+    if (it != connections_.end()) it->second->channel().hold_back(false);
+  }
+}
+
+}  // namespace ph::broker

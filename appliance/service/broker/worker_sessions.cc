@@ -1,0 +1,316 @@
+// The worker's sessions: CONNECT, takeover, moves between workers, wills, the end. See docs/sessions_move.md.
+#include <algorithm>
+
+#include "base/coding.h"
+#include "service/broker/worker.h"
+
+namespace ph::broker {
+namespace {
+
+bool is_loopback(ByteView address) {
+  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("[::ffff:127.");
+}
+
+session::MessagePtr will_message(const mqtt::Will& will) {
+  std::string scratch;
+  auto m = std::make_shared<session::Message>();
+  m->topic = will.topic;
+  m->payload = Slice(std::string(will.payload));
+  m->properties = mqtt::forwarded(will.properties, scratch);
+  m->qos = will.qos;
+  m->retain = will.retain;
+  m->expiry = will.properties.message_expiry;
+  return m;
+}
+
+}  // namespace
+
+bool Worker::allowed(const ClientConnection& connection) const {
+  switch (options_.allow_anonymous) {
+    case Anonymous::always:
+      return true;
+    case Anonymous::never:
+      return false;
+    case Anonymous::loopback:
+      return is_loopback(connection.peer().address);
+  }
+  return false;
+}
+
+// --- CONNECT
+
+void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& connect) {
+  if (stopping_) return connection.channel().refuse(mqtt::ReasonCode::server_unavailable);
+  if (!allowed(connection)) return connection.channel().refuse(mqtt::ReasonCode::not_authorized);
+  Opening opening;
+  opening.client_id = connect.client_id;
+  if (connect.client_id.empty()) {
+    opening.assigned = true;
+    std::string random;
+    put_key(random, loop_.random().next());
+    put_key(random, loop_.random().next());
+    opening.client_id = "auto-" + to_hex(random);
+  }
+  opening.clean_start = connect.clean_start;
+  if (connect.version == mqtt::Version::v5) {
+    const uint32_t asked = connect.properties.session_expiry.value_or(0);
+    opening.expiry = std::min(asked, options_.session_expiry_max);
+    if (opening.expiry != asked) opening.expiry_told = opening.expiry;
+  } else if (!connect.clean_start) {
+    opening.expiry = static_cast<uint32_t>(options_.v3_session_expiry / 1s);
+  }
+  if (connect.will)
+    opening.will = session::SessionWill{will_message(*connect.will), connect.will->properties.will_delay.value_or(0)};
+
+  const std::string client_id = opening.client_id;
+  openings_.emplace(connection.id(), std::move(opening));
+  const Claim mine{index_, connection.id()};
+  const uint32_t home = home_of(client_id);
+  if (home == index_) return claim(client_id, mine);
+  send_task(home, [client_id, mine](Worker* w) { w->claim(client_id, mine); });
+}
+
+void Worker::claim(const std::string& client_id, Claim claim) {
+  const auto granted = directory_.claim(client_id, claim);
+  if (!granted) return;
+  if (granted->claim.worker == index_) return on_granted(client_id, granted->claim.ticket, granted->holder);
+  forward_grant(client_id, *granted);
+}
+
+void Worker::forward_grant(const std::string& client_id, const Granted& granted) {
+  send_task(granted.claim.worker,
+            [client_id, granted](Worker* w) { w->on_granted(client_id, granted.claim.ticket, granted.holder); });
+}
+
+/// The session of a client id is open, has moved, or is gone: the next claim may go on.
+void Worker::settle_claim(const std::string& client_id, uint32_t holder) {
+  const uint32_t home = home_of(client_id);
+  if (home != index_) return send_task(home, [client_id, holder](Worker* w) { w->settle_claim(client_id, holder); });
+  if (const auto next = directory_.settle(client_id, holder)) forward_grant(client_id, *next);
+}
+
+void Worker::on_granted(const std::string& client_id, uint64_t ticket, uint32_t holder) {
+  if (holder == kNobody || holder == index_) return open_session(ticket);
+  const bool clean_start = openings_.at(ticket).clean_start;
+  send_task(holder, [client_id, to = index_, ticket, clean_start](Worker* w) {
+    w->give_up(client_id, to, ticket, clean_start);
+  });
+}
+
+/// The claim is ours and whatever session there is, is here.
+void Worker::open_session(uint64_t ticket) {
+  auto node = openings_.extract(ticket);
+  PH_ASSERT(!node.empty(), "each claim is opened once");
+  Opening& opening = node.mapped();
+  const std::string& id = opening.client_id;
+  Client* client = find_offline(id);
+  if (client && opening.clean_start) {
+    end_session(*client);  // [MQTT-3.1.2-4]
+    client = nullptr;
+  }
+  auto it = connections_.find(ticket);
+  if (it == connections_.end() || !it->second->channel().opening())  // gone meanwhile; the session stays as it was
+    return settle_claim(id, client ? index_ : kNobody);
+
+  const bool present = client != nullptr;
+  if (!client) client = &add_client(std::make_unique<session::Session>(id, context_), new_uid());
+  unschedule_due(*client);
+  client->will_due.reset();
+  client->session->set_expiry(opening.expiry);
+  client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
+  ClientConnection& connection = *it->second;
+  client->connection = &connection;
+  connection.client = client;
+  settle_claim(id, index_);
+  session::Acceptance acceptance;
+  acceptance.session_present = present;
+  if (opening.assigned) acceptance.assigned_client_id = id;
+  acceptance.session_expiry = opening.expiry_told;
+  schedule_check(connection, loop_.now());  // keep-alive may be due before what was planned for CONNECT
+  // The last step: packets that came behind CONNECT are handled in there, and may end the session again.
+  connection.channel().accept(*client->session, acceptance, loop_.now());
+}
+
+Client* Worker::find_client(const std::string& client_id) {
+  auto it = clients_.find(client_id);
+  return it == clients_.end() ? nullptr : it->second.get();
+}
+
+Client* Worker::find_offline(const std::string& client_id) {
+  Client* client = find_client(client_id);
+  if (client && client->connection) {
+    context_.counters.takeovers.add();
+    client->connection->channel().kick(mqtt::ReasonCode::session_taken_over);  // [MQTT-3.1.4-3]
+    client = find_client(client_id);  // a session without expiry ended with its connection
+  }
+  if (!client) return nullptr;
+  const auto ends_at = client->session->ends_at();
+  if (!ends_at || loop_.now() < *ends_at) return client;
+  end_session(*client);
+  return nullptr;
+}
+
+uint64_t Worker::new_uid() {
+  return static_cast<uint64_t>(index_) << 48 | ++last_uid_;
+}
+
+Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t uid) {
+  auto client = std::make_unique<Client>();
+  client->session = std::move(session);
+  client->uid = uid;
+  Client& out = *client;
+  clients_[out.session->client_id()] = std::move(client);
+  context_.counters.sessions.add();
+  return out;
+}
+
+// --- moves
+
+/// Another worker's connection has claimed the session that is here.
+void Worker::give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start) {
+  Client* client = find_offline(client_id);
+  if (client && clean_start) {
+    end_session(*client);
+    client = nullptr;
+  }
+  if (!client) return send_task(to, [ticket](Worker* w) { w->open_session(ticket); });
+  if (client->session->subscriptions().empty()) return hand_over(client_id, to, ticket);
+  send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions()](Worker* w) mutable {
+    w->prepare_arrival(ticket, from, std::move(subscriptions));
+  });
+}
+
+/// Routes lead here before the session does: what is published meanwhile waits as a shadow.
+void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions) {
+  const std::string client_id = openings_.at(ticket).client_id;
+  Client& client = add_client(std::make_unique<session::Session>(client_id, context_), 0);
+  client.arriving = true;
+  client.session->subscriptions() = std::move(subscriptions);
+  for (auto& [filter, subscription] : client.session->subscriptions()) add_route(client, filter, subscription);
+  settle([this, client_id, ticket, from] {
+    send_task(from, [client_id, to = index_, ticket](Worker* w) { w->hand_over(client_id, to, ticket); });
+  });
+}
+
+void Worker::hand_over(const std::string& client_id, uint32_t to, uint64_t ticket) {
+  Client* client = find_client(client_id);
+  std::unique_ptr<session::Session> session;
+  uint64_t uid = 0;
+  if (client) {
+    uid = client->uid;
+    session = extract(*client);
+  }
+  std::vector<uint64_t> seen = seen_;
+  seen[index_] = sequence_;
+  send_task(to, [ticket, uid, session = std::move(session), seen = std::move(seen)](Worker* w) mutable {
+    w->on_arrival(ticket, std::move(session), uid, seen);
+  });
+}
+
+void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> session, uint64_t uid,
+                        const std::vector<uint64_t>& seen) {
+  Client* client = find_client(openings_.at(ticket).client_id);
+  if (!session) {  // it ended on the way
+    if (client) extract(*client);
+    return open_session(ticket);
+  }
+  context_.counters.moves.add();
+  session->set_context(context_);
+  if (!client) {
+    client = &add_client(std::move(session), uid);
+  } else {
+    session->subscriptions() = std::move(client->session->subscriptions());  // with their places in this index
+    client->session = std::move(session);
+    client->uid = uid;
+    client->arriving = false;
+    for (Shadow& s : std::exchange(client->shadow, {})) {
+      if (s.sequence <= seen[s.source]) continue;  // it had that one there
+      outgoing_.reset(s.message);
+      s.copy.subscription_ids = s.subscription_ids;
+      client->session->deliver(outgoing_, s.copy, loop_.now());
+    }
+    for (const Taken& t : std::exchange(client->taken, {}))
+      if (t.uid == uid) client->session->taken(t.packet_id, t.qos, t.accepted);
+  }
+  if (const auto& will = client->session->will()) client->will_due = loop_.now() + std::chrono::seconds(will->delay);
+  schedule_due(*client);
+  open_session(ticket);
+}
+
+/// Takes the session out of everything that this worker knows.
+std::unique_ptr<session::Session> Worker::extract(Client& client) {
+  unschedule_due(client);
+  for (auto& [filter, subscription] : client.session->subscriptions()) remove_route(subscription);
+  auto session = std::move(client.session);
+  context_.counters.sessions.subtract();
+  clients_.erase(session->client_id());
+  return session;
+}
+
+// --- the end
+
+void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end) {
+  Client& client = *std::exchange(connection.client, nullptr);
+  client.connection = nullptr;
+  session::Session& session = *client.session;
+  session.detach(loop_.now());
+  if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
+  if (!end.publish_will || stopping_) session.set_will(std::nullopt);
+  if (session.will()) {
+    const uint32_t delay = session.will()->delay;
+    if (delay == 0 || session.expiry() == 0)
+      publish_will(client);
+    else
+      client.will_due = loop_.now() + std::chrono::seconds(delay);
+  }
+  if (session.expiry() == 0) return end_session(client);
+  schedule_due(client);
+}
+
+void Worker::publish_will(Client& client) {
+  client.will_due.reset();
+  auto will = client.session->take_will();
+  if (!will) return;
+  auto message = std::make_shared<session::Message>(*will->message);
+  message->received = loop_.now();
+  publish_unacknowledged(message);
+}
+
+void Worker::end_session(Client& client) {
+  publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
+  const auto session = extract(client);
+  session->end();
+  const std::string& id = session->client_id();
+  const uint32_t home = home_of(id);
+  if (home == index_) return directory_.released(id, index_);
+  send_task(home, [id, from = index_](Worker* w) { w->directory_.released(id, from); });
+}
+
+void Worker::schedule_due(Client& client) {
+  unschedule_due(client);
+  client.due = client.will_due;
+  const auto ends_at = client.session->ends_at();
+  if (ends_at && (!client.due || *ends_at < *client.due)) client.due = ends_at;
+  if (client.due) due_.emplace(*client.due, &client);
+}
+
+void Worker::unschedule_due(Client& client) {
+  if (!client.due) return;
+  due_.erase({*client.due, &client});
+  client.due.reset();
+}
+
+void Worker::on_due(Instant now) {
+  while (!due_.empty() && due_.begin()->first <= now) {
+    Client& client = *due_.begin()->second;
+    unschedule_due(client);
+    if (client.will_due && *client.will_due <= now) publish_will(client);
+    const auto ends_at = client.session->ends_at();
+    if (ends_at && *ends_at <= now)
+      end_session(client);
+    else
+      schedule_due(client);
+  }
+}
+
+}  // namespace ph::broker

@@ -1,0 +1,40 @@
+// FilesTarget: moves a source's events into this node's files: source -> FilesSink -> one commit with the source's
+// cursor. So a chunk and the cursor behind it cannot disagree, and a crash repeats nothing.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "port/event_source.h"
+#include "port/loop.h"
+#include "store/chunk/files_sink.h"
+#include "store/commit/committer.h"
+
+namespace ph::relay {
+
+class FilesTarget {
+ public:
+  static constexpr size_t kGroupBytes = 1024 * 1024;  // taken for one commit
+  static constexpr Duration kRetryAfter = std::chrono::seconds(1);
+
+  FilesTarget(port::EventSource& source, chunk::FilesSink& sink, commit::Committer& committer, port::Loop& loop);
+  ~FilesTarget();
+  void start();
+
+ private:
+  void pump();
+  void write();
+  void soon();
+
+  port::EventSource& source_;
+  chunk::FilesSink& sink_;
+  commit::Committer& committer_;
+  port::Loop& loop_;
+  std::vector<port::Batch> group_;  // being written; kept until durable, so that a failed commit is made again
+  port::WriteBatch entries_;
+  std::unique_ptr<port::Timer> retry_;
+  bool posted_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ph::relay

@@ -1,0 +1,428 @@
+#include "service/relay/intake.h"
+
+#include <algorithm>
+
+#include "base/coding.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "codec/event/block.h"
+#include "service/relay/packed.h"
+
+namespace ph::relay {
+namespace {
+
+constexpr std::string_view kFarPrefix = "r/far/";  // + route, '/', sequence: StreamKey and range to tell
+constexpr std::string_view kCountersKey = "c/receiver";
+constexpr std::string_view kDirectPrefix = "c/receiver/";  // + route
+constexpr Duration kSweepInterval = std::chrono::hours(1);
+
+// r/far/<route>/<sequence>: 16 sender, u64 target, u64 stream, varint first, varint length
+std::string far_key(const std::string& route, uint64_t sequence) {
+  std::string key = std::string(kFarPrefix) + route + "/";
+  put_key(key, sequence);
+  return key;
+}
+
+std::string encode_far(const link::StreamKey& key, link::Range range) {
+  std::string value;
+  value.append(key.sender.bytes());
+  put_fixed(value, key.target);
+  put_fixed(value, key.stream.value);
+  put_varint(value, range.first);
+  put_varint(value, range.last - range.first);
+  return value;
+}
+
+bool decode_far(ByteView value, link::StreamKey& key, link::Range& range) {
+  Reader in(value);
+  auto sender = NodeId::from_bytes(in.take(16));
+  key.target = in.fixed<uint64_t>();
+  key.stream.value = in.fixed<uint64_t>();
+  range.first = in.varint();
+  range.last = range.first + in.varint();
+  if (!in.ok() || !sender) return false;
+  key.sender = *sender;
+  return true;
+}
+
+// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct
+std::string encode_counters(const IntakeCounters& c) {
+  std::string value(1, '\x01');
+  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps}) put_varint(value, n);
+  return value;
+}
+
+IntakeCounters decode_counters(ByteView value) {
+  Reader in(value);
+  in.fixed<uint8_t>();
+  IntakeCounters c;
+  for (uint64_t* n : {&c.events, &c.bytes, &c.duplicates, &c.rejected, &c.looped, &c.gaps}) *n = in.varint();
+  return c;
+}
+
+void add(IntakeCounters& to, const IntakeCounters& more) {
+  to.events += more.events;
+  to.bytes += more.bytes;
+  to.duplicates += more.duplicates;
+  to.rejected += more.rejected;
+  to.looped += more.looped;
+  to.gaps += more.gaps;
+}
+
+}  // namespace
+
+/// One EVENTS frame on its way through a commit.
+struct Intake::Arrival {
+  link::StreamKey key;
+  std::weak_ptr<IntakeClient> client;
+  std::string peer_site;
+  bool wants_far = false;
+  uint64_t frame_bytes = 0;
+  link::Range whole;
+  std::vector<link::Range> fresh;
+  std::vector<link::Reject> rejects;
+  std::vector<commit::Participant*> needs;
+  port::WriteBatch entries;
+  IntakeCounters counted;
+  std::map<size_t, IntakeCounters> direct;    // by route
+  std::vector<link::Range> durable_end_here;  // placed in files, looped or refused: far with the commit
+
+  void need(commit::Participant* p) {
+    if (std::find(needs.begin(), needs.end(), p) == needs.end()) needs.push_back(p);
+  }
+};
+
+Intake::Intake(IntakeOptions options, port::Loop& loop, port::KeyedStore& store, commit::Committer& committer,
+               chunk::FilesSink* sink)
+    : options_(std::move(options)),
+      loop_(loop),
+      store_(store),
+      committer_(committer),
+      sink_(sink),
+      streams_(link::ReceiverStreams::make()),
+      direct_(options_.routes.size()),
+      retry_(loop.make_timer()),
+      sweep_(loop.make_timer()) {}
+
+Intake::~Intake() {
+  *alive_ = false;
+}
+
+Result<> Intake::load() {
+  Result<> loaded;
+  PH_TRY(store_.scan("r/", [&](ByteView key, ByteView value) {
+    if (key.starts_with(kFarPrefix)) return true;
+    loaded = streams_->load(key, value);
+    return loaded.has_value();
+  }));
+  PH_TRY(std::move(loaded));
+  PH_ASSIGN(auto totals, store_.get(kCountersKey));
+  if (totals) counters_ = decode_counters(*totals);
+  for (size_t i = 0; i < options_.routes.size(); ++i) {
+    PH_ASSIGN(auto value, store_.get(std::string(kDirectPrefix) + options_.routes[i].name));
+    if (value) direct_[i] = decode_counters(*value);
+  }
+  sweep_->start(kSweepInterval, [this] { sweep_idle(); });
+  return {};
+}
+
+link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client) {
+  clients_[key] = std::move(client);
+  held_.erase(key);
+  hold_epochs_.erase(key);
+  return streams_->resume(key, settled);
+}
+
+bool Intake::take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
+                  uint64_t frame_bytes, const std::shared_ptr<IntakeClient>& client) {
+  if (auto& owner = clients_[key]; owner.lock() != client) {  // a stream that had nothing to resume
+    owner = client;
+    held_.erase(key);
+    hold_epochs_.erase(key);
+  }
+  auto epoch = hold_epochs_.find(key);
+  if (held_.contains(key) || events.hold_epoch != (epoch == hold_epochs_.end() ? 0 : epoch->second)) {
+    client->consumed(frame_bytes);
+    return true;
+  }
+  auto arrival = std::make_shared<Arrival>();
+  arrival->key = key;
+  arrival->client = client;
+  arrival->peer_site = peer_site;
+  arrival->wants_far = events.wants_far;
+  arrival->frame_bytes = frame_bytes;
+  arrival->whole = {events.first, events.last};
+
+  // The frame lives in the loop's read buffer: one copy, shared by everything below until the commit.
+  Slice packed(std::string(events.packed.view()));
+  if (!for_each_block(packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) {
+    log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
+    return false;
+  }
+  streams_->far(key, 0, events.far);
+  auto fresh = streams_->admit(key, events.settled, events.first, events.last);
+  if (!fresh) return false;
+  arrival->fresh = *fresh;
+  for_each_block(packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
+    place_new({first, last}, block, *fresh, *arrival);
+  });
+  for (const link::Reject& r : arrival->rejects) streams_->reject(key, r.first, r.last, r.reason);
+  if (arrival->wants_far)
+    for (const link::Range& r : arrival->durable_end_here) streams_->far(key, r.first, r.last);
+  add(counters_, arrival->counted);
+  for (auto& [route, more] : arrival->direct) add(direct_[route], more);
+  WallTime now = loop_.wall_now();
+  if (!arrival->fresh.empty()) {
+    arrival->entries.put(link::store_key(key), streams_->value_with(key, arrival->fresh, now));
+    put_counters(arrival->entries, *arrival);
+  }
+  committer_.request(arrival->needs, std::move(arrival->entries),
+                     [this, alive = alive_, arrival](const Result<>& outcome) {
+                       if (*alive) committed(arrival, outcome);
+                     });
+  return true;
+}
+
+void Intake::place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh,
+                       Arrival& arrival) {
+  auto block = event::decode(encoded);
+  if (!block) {
+    for (const link::Range& r : fresh)
+      if (r.first < position.last && position.first < r.last) {
+        reject(arrival, position, 0, block.error().to_string());
+        return;
+      }
+    return;
+  }
+  uint64_t taken = 0;
+  for (const link::Range& r : fresh) {
+    link::Range part{std::max(r.first, position.first), std::min(r.last, position.last)};
+    if (part.first >= part.last) continue;
+    if (part == position) {
+      taken = block->events;
+      place(*block, encoded, position, arrival);
+      break;
+    }
+    // Batches were cut elsewhere before a crash of the sender: take the lines that are new.
+    if (block->atomic() || block->id.last - block->id.first != position.last - position.first) continue;
+    event::Block rest = event::cut(*block, block->id.first + (part.first - position.first),
+                                   block->id.first + (part.last - position.first));
+    taken += rest.events;
+    place(rest, Slice(event::encode(rest)), part, arrival);
+  }
+  arrival.counted.duplicates += block->events - taken;
+}
+
+void Intake::reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason) {
+  log_warn("event_rejected", {{"sender", arrival.key.sender.hex()}, {"position", at.first}, {"reason", reason}});
+  arrival.counted.rejected += events;
+  arrival.rejects.push_back({at.first, at.last, std::move(reason)});
+  arrival.durable_end_here.push_back(at);
+}
+
+void Intake::place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival) {
+  bool back_home = block.id.origin == options_.self;
+  if (back_home || std::find(block.hops.begin(), block.hops.end(), options_.site) != block.hops.end()) {
+    arrival.counted.looped += block.events;
+    arrival.durable_end_here.push_back(at);
+    return;
+  }
+  if (block.gap) {
+    arrival.counted.gaps += 1;
+    log_warn("gap_received",
+             {{"sender", arrival.key.sender.hex()}, {"first", at.first}, {"last", at.last}, {"reason", block.topic}});
+    if (block.category.empty()) {
+      arrival.durable_end_here.push_back(at);
+      return;
+    }
+  }
+  if (auto fault = event::category_fault(block.category); !fault.empty())
+    return reject(arrival, at, block.events, std::string(fault));
+  size_t route = options_.route_of(block.category);
+  const IntakeRoute& to = options_.routes[route];
+  if (to.log) {
+    Slice stored = encoded;
+    if (arrival.peer_site != options_.site) {
+      auto hopped = event::with_hop(encoded.view(), arrival.peer_site);
+      if (!hopped) return reject(arrival, at, block.events, hopped.error().to_string());
+      stored = Slice(std::move(*hopped));
+    } else {
+      stored = Slice(std::string(encoded.view()));  // a small record must not keep a whole frame alive
+    }
+    uint64_t sequence = to.log->append(std::move(stored), block.gap ? 0 : block.events, block.accepted_at);
+    arrival.need(to.log);
+    if (arrival.wants_far) arrival.entries.put(far_key(to.name, sequence), encode_far(arrival.key, at));
+  } else {
+    PH_ASSERT(sink_, "a route without a log leads to files");
+    if (auto fault = sink_->refuses(block.category); !fault.empty())
+      return reject(arrival, at, block.events, std::string(fault));
+    if (!block.gap) {
+      sink_->append(block);
+      arrival.need(sink_);
+    }
+    arrival.durable_end_here.push_back(at);
+    IntakeCounters& direct = arrival.direct[route];
+    direct.events += block.gap ? 0 : block.events;
+    direct.bytes += block.payload.size();
+  }
+  if (!block.gap) {
+    arrival.counted.events += block.events;
+    arrival.counted.bytes += block.payload.size();
+  }
+}
+
+void Intake::put_counters(port::WriteBatch& entries, const Arrival& arrival) const {
+  entries.put(std::string(kCountersKey), encode_counters(counters_));
+  for (const auto& [route, more] : arrival.direct)
+    entries.put(std::string(kDirectPrefix) + options_.routes[route].name, encode_counters(direct_[route]));
+}
+
+void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome) {
+  const link::StreamKey& key = arrival->key;
+  auto client = arrival->client.lock();
+  if (!outcome) {
+    streams_->abandon(key, arrival->fresh);
+    auto take_back = [](IntakeCounters& from, const IntakeCounters& less) {
+      from.events -= less.events;
+      from.bytes -= less.bytes;
+      from.duplicates -= less.duplicates;
+      from.rejected -= less.rejected;
+      from.looped -= less.looped;
+      from.gaps -= less.gaps;
+    };
+    take_back(counters_, arrival->counted);
+    for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);
+    log_error("intake_not_durable", {{"error", outcome.error().to_string()}});
+    hold(key, SIZE_MAX, outcome.error().code.name());
+    arm_retry();
+    if (client) client->consumed(arrival->frame_bytes);
+    return;
+  }
+  streams_->commit(key, arrival->fresh);
+  link::Ack ack;
+  ack.stream = key.stream;
+  // A part that another group admitted and lost is not ours to acknowledge.
+  for (const link::Range& r : streams_->held(key, arrival->whole.first, arrival->whole.last))
+    ack.accepted.push_back({r.first, r.last});
+  ack.duplicates = arrival->counted.duplicates;
+  ack.rejects = arrival->rejects;
+  if (arrival->wants_far)
+    for (const link::Range& r : streams_->far_held(key, arrival->whole.first, arrival->whole.last))
+      ack.far.push_back({r.first, r.last});
+  if (client) {
+    client->acknowledge(key.stream, ack);
+    client->consumed(arrival->frame_bytes);
+  }
+  // Checked after the commit, so that what was on its way is kept and the bound is overshot by a window at most.
+  for (size_t i = 0; i < options_.routes.size(); ++i) {
+    const IntakeRoute& r = options_.routes[i];
+    if (!r.log || std::find(arrival->needs.begin(), arrival->needs.end(), r.log) == arrival->needs.end() || !r.full())
+      continue;
+    hold(key, i, "spool_full");
+    arm_retry();
+  }
+}
+
+void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason) {
+  if (held_.contains(key)) return;
+  uint32_t epoch = ++hold_epochs_[key];
+  held_[key] = {route, epoch, false};
+  // HOLD promises that what is not acknowledged is not here: batches of the stream that wait for their commit come
+  // first.
+  if (!streams_->writing(key)) return say_hold(key, epoch, reason);
+  after_writes([this, key, epoch, why = std::string(reason)] { say_hold(key, epoch, why); });
+}
+
+void Intake::say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason) {
+  auto held = held_.find(key);
+  if (held == held_.end() || held->second.epoch != epoch || held->second.said) return;  // another session speaks now
+  held->second.said = true;
+  auto it = clients_.find(key);
+  if (it == clients_.end()) return;
+  if (auto client = it->second.lock()) client->hold(key.stream, reason);
+}
+
+void Intake::after_writes(port::Task task) {
+  committer_.request({}, {}, [alive = alive_, task = std::move(task)](const Result<>&) mutable {
+    if (*alive) task();
+  });
+}
+
+void Intake::arm_retry() {
+  if (!retry_->pending()) retry_->start(kRetryAfter, [this] { release_held(); });
+}
+
+void Intake::release_held() {
+  for (auto it = held_.begin(); it != held_.end();) {
+    if (!it->second.said || (it->second.route != SIZE_MAX && options_.routes[it->second.route].full())) {
+      ++it;
+      continue;
+    }
+    link::StreamKey key = it->first;
+    it = held_.erase(it);
+    auto client = clients_.find(key);
+    if (client == clients_.end()) continue;
+    if (auto session = client->second.lock()) session->release(key.stream);
+  }
+  if (!held_.empty()) arm_retry();
+}
+
+void Intake::close(const link::StreamKey& key) {
+  clients_.erase(key);
+  held_.erase(key);
+  hold_epochs_.erase(key);
+  if (!streams_->close(key)) return;
+  port::WriteBatch entries;
+  entries.remove(link::store_key(key));
+  committer_.request({}, std::move(entries), [](const Result<>&) {});
+}
+
+void Intake::far_reached(const std::string& route, uint64_t sequence) {
+  // The list of what to tell is in the store, in the order of the log: memory stays bounded however long the queue is.
+  std::map<link::StreamKey, link::Ack> acks;
+  port::WriteBatch entries;
+  std::string end = far_key(route, sequence);
+  auto scanned = store_.scan(std::string(kFarPrefix) + route + "/", [&](ByteView key, ByteView value) {
+    if (key >= end) return false;
+    link::StreamKey stream;
+    link::Range range;
+    if (decode_far(value, stream, range) && streams_->far(stream, range.first, range.last)) {
+      link::Ack& ack = acks[stream];
+      ack.stream = stream.stream;
+      ack.far.push_back({range.first, range.last});
+    }
+    entries.remove(std::string(key));
+    return true;
+  });
+  if (!scanned) log_error("far_scan_failed", {{"error", scanned.error().to_string()}});
+  if (entries.empty()) return;
+  for (auto& [key, ack] : acks) entries.put(link::store_key(key), streams_->value(key, loop_.wall_now()));
+  committer_.request({}, std::move(entries), [this, alive = alive_, acks = std::move(acks)](const Result<>& outcome) {
+    if (!*alive || !outcome) return;
+    for (const auto& [key, ack] : acks) {
+      auto it = clients_.find(key);
+      if (it == clients_.end()) continue;
+      if (auto client = it->second.lock()) client->acknowledge(key.stream, ack);
+    }
+  });
+}
+
+void Intake::sweep_idle() {
+  auto before = loop_.wall_now() - std::chrono::duration_cast<std::chrono::milliseconds>(limits::kStreamTtl);
+  for (const link::StreamKey& key : streams_->idle_since(before)) {
+    auto it = clients_.find(key);
+    if (it != clients_.end() && !it->second.expired()) continue;
+    log_info("stream_forgotten", {{"sender", key.sender.hex()}, {"stream", key.stream.value}});
+    close(key);
+  }
+  sweep_->start(kSweepInterval, [this] { sweep_idle(); });
+}
+
+std::map<std::string, IntakeCounters> Intake::direct_counters() const {
+  std::map<std::string, IntakeCounters> out;
+  for (size_t i = 0; i < options_.routes.size(); ++i)
+    if (!options_.routes[i].log) out[options_.routes[i].name] = direct_[i];
+  return out;
+}
+
+}  // namespace ph::relay

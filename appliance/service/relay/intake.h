@@ -1,0 +1,129 @@
+// Intake: what a node does with EVENTS from its peers. Owned by the event plane's loop; behind the link server, before
+// the route spools and the files sink.
+//
+//   EVENTS -> what of it is new (core/link/receiver_streams) -> per block: good category? own site on its hop list? ->
+//   route -> chunk (a route that leads to files alone) or segment log -> one group commit together with the ranges ->
+//   acknowledgement to the session that brought it
+//
+// Nothing is acknowledged before the group that holds it is durable. A group that fails (full disk) gives its ranges
+// back, holds the streams and releases them after kRetryAfter: back-pressure, not an error loop. A route whose spool is
+// full holds the streams that need it; others go on (amendment 15).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codec/link/frames.h"
+#include "core/link/receiver_streams.h"
+#include "port/keyed_store.h"
+#include "port/loop.h"
+#include "store/chunk/files_sink.h"
+#include "store/commit/committer.h"
+#include "store/spool/segment_log.h"
+
+namespace ph::relay {
+
+/// Where a session takes what the intake says of its streams. Called on the loop.
+class IntakeClient {
+ public:
+  virtual ~IntakeClient() = default;
+  virtual void acknowledge(StreamId stream, const link::Ack& ack) = 0;
+  virtual void hold(StreamId stream, std::string_view reason) = 0;
+  virtual void release(StreamId stream) = 0;
+  /// `bytes` of frames are done with: committed, dropped or refused.
+  virtual void consumed(uint64_t bytes) = 0;
+};
+
+struct IntakeRoute {
+  std::string name;
+  spool::SegmentLog* log = nullptr;                   // null: the route leads to files alone
+  std::function<bool()> full = [] { return false; };  // spool.max reached and full = "block"
+};
+
+struct IntakeOptions {
+  NodeId self;
+  std::string site;
+  std::vector<IntakeRoute> routes;
+  std::function<size_t(std::string_view category)> route_of;  // index into routes; there is always a default
+};
+
+struct IntakeCounters {
+  uint64_t events = 0;      // new, durable
+  uint64_t bytes = 0;       // payload of those
+  uint64_t duplicates = 0;  // here already: acknowledged, not written
+  uint64_t rejected = 0;    // refused for good
+  uint64_t looped = 0;      // had passed this site: acknowledged, not written
+  uint64_t gaps = 0;        // gap markers
+};
+
+class Intake {
+ public:
+  static constexpr Duration kRetryAfter = std::chrono::seconds(1);
+
+  Intake(IntakeOptions options, port::Loop& loop, port::KeyedStore& store, commit::Committer& committer,
+         chunk::FilesSink* sink);
+  ~Intake();
+
+  /// Reads what the store knows. Errors: of the store, link.malformed (names the key).
+  Result<> load();
+
+  /// Whether something of the stream is being written.
+  bool writing(const link::StreamKey& key) const { return streams_->writing(key); }
+  /// Runs `task` when all that is being written now, or waits for it, is durable or given up.
+  void after_writes(port::Task task);
+  /// The session that speaks for a stream from now on; what was held for an older one is held no more.
+  link::Resumed::Stream resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client);
+  /// Takes an EVENTS frame of `frame_bytes`. False: it breaks a bound (holes without end) and the session must end.
+  bool take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
+            const std::shared_ptr<IntakeClient>& client);
+  void close(const link::StreamKey& key);
+
+  /// Records of a route below `sequence` are durable at the end of their way: tells the senders that asked.
+  void far_reached(const std::string& route, uint64_t sequence);
+
+  const IntakeCounters& counters() const { return counters_; }
+  /// Of routes that lead to files alone: in == delivered.
+  std::map<std::string, IntakeCounters> direct_counters() const;
+  size_t streams() const { return streams_->size(); }
+  size_t held_streams() const { return held_.size(); }
+
+ private:
+  struct Placed;
+  struct Arrival;
+  struct Held {
+    size_t route = 0;  // SIZE_MAX: waits for retry_ alone
+    uint32_t epoch = 0;
+    bool said = false;  // HOLD waits for what of the stream is being written, and RELEASE for HOLD
+  };
+  void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
+  void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
+  void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
+  void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
+  void hold(const link::StreamKey& key, size_t route, std::string_view reason);
+  void say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason);
+  void release_held();
+  void arm_retry();
+  void put_counters(port::WriteBatch& entries, const Arrival& arrival) const;
+  void sweep_idle();
+
+  IntakeOptions options_;
+  port::Loop& loop_;
+  port::KeyedStore& store_;
+  commit::Committer& committer_;
+  chunk::FilesSink* sink_;
+  std::unique_ptr<link::ReceiverStreams> streams_;
+  std::map<link::StreamKey, std::weak_ptr<IntakeClient>> clients_;
+  std::map<link::StreamKey, Held> held_;
+  std::map<link::StreamKey, uint32_t> hold_epochs_;  // HOLDs sent on the stream's present connection
+  IntakeCounters counters_;
+  std::vector<IntakeCounters> direct_;
+  std::unique_ptr<port::Timer> retry_;
+  std::unique_ptr<port::Timer> sweep_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ph::relay

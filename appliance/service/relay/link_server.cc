@@ -1,0 +1,292 @@
+#include "service/relay/link_server.h"
+
+#include <algorithm>
+
+#include "base/limits.h"
+#include "base/log.h"
+#include "service/relay/handshake.h"
+
+namespace ph::relay {
+
+class LinkServer::Session : public port::ConnectionHandler,
+                            public IntakeClient,
+                            public std::enable_shared_from_this<Session> {
+ public:
+  Session(LinkServer& server, std::unique_ptr<port::Connection> connection)
+      : server_(server), connection_(std::move(connection)), heard_(server.loop_.now()) {}
+
+  // --- port::ConnectionHandler
+  void on_open(port::Connection&) override {
+    send(link::Hello{.node = server_.options_.self,
+                     .name = server_.options_.name,
+                     .site = server_.options_.site,
+                     .target = {},
+                     .incarnation = server_.options_.incarnation,
+                     .wall_time = server_.loop_.wall_now()});
+  }
+
+  port::Consumed on_data(port::Connection&, ByteView bytes) override {
+    heard_ = server_.loop_.now();
+    size_t taken = 0;
+    while (!closing_) {
+      auto decoded = link::decode(bytes.substr(taken));
+      if (!decoded) {
+        protocol_error(decoded.error().to_string());
+        return {bytes.size(), 0};
+      }
+      if (decoded->consumed == 0) return {taken, decoded->wanted};
+      if (auto* frame = std::get_if<link::Frame>(&decoded->frame)) on_frame(*frame, decoded->consumed);
+      taken += decoded->consumed;
+    }
+    return {bytes.size(), 0};
+  }
+
+  void on_close(port::Connection&, const Error& why) override {
+    if (why.code != ErrorCode("net.closed") || !ready_)
+      log_info("link_session_ended", {{"peer", peer()}, {"node", hello_.name}, {"why", why.to_string()}});
+    server_.ended(*this);
+  }
+
+  // --- IntakeClient
+  void acknowledge(StreamId stream, const link::Ack& ack) override {
+    link::Ack& pending = acks_[stream];
+    pending.stream = stream;
+    pending.accepted.insert(pending.accepted.end(), ack.accepted.begin(), ack.accepted.end());
+    pending.far.insert(pending.far.end(), ack.far.begin(), ack.far.end());
+    pending.duplicates += ack.duplicates;
+    pending.rejects.insert(pending.rejects.end(), ack.rejects.begin(), ack.rejects.end());
+    schedule_flush();
+  }
+  void hold(StreamId stream, std::string_view reason) override {
+    flush();  // what was accepted before the HOLD must be known first
+    send(link::Hold{stream, std::string(reason)});
+  }
+  void release(StreamId stream) override { send(link::Release{stream}); }
+  void consumed(uint64_t bytes) override {
+    consumed_ += bytes;
+    schedule_flush();
+  }
+
+  void end(std::string reason) {
+    if (closing_) return;
+    send(link::Goodbye{std::move(reason)});
+    closing_ = true;
+    connection_->close();
+  }
+  /// Closes without another word: a newer connection of the channel speaks now.
+  void drop() {
+    closing_ = true;
+    connection_.reset();
+  }
+  void check_time(Instant now) {
+    if (closing_) return;
+    if (!ready_ && now - opened_ > limits::kHandshakeTimeout) {
+      ++server_.stats_.handshake_timeouts;
+      log_warn("link_handshake_timed_out", {{"peer", peer()}});
+      closing_ = true;
+      connection_->close(Duration::zero());
+    } else if (now - heard_ > kIdleTimeout) {
+      log_warn("link_session_silent", {{"peer", peer()}, {"node", hello_.name}});
+      closing_ = true;
+      connection_->close(Duration::zero());
+    }
+  }
+  bool ready() const { return ready_; }
+  const link::Hello& hello() const { return hello_; }
+
+ private:
+  link::StreamKey key(StreamId stream) const { return {hello_.node, target_, stream}; }
+  const std::string& peer() const {
+    static const std::string kGone = "closed";
+    return connection_ ? connection_->peer().address : kGone;
+  }
+
+  void send(const link::Frame& frame) {
+    if (closing_ || !connection_) return;
+    send_frame(*connection_, link::encode(frame));
+  }
+
+  void protocol_error(const std::string& what) {
+    ++server_.stats_.protocol_errors;
+    log_warn("link_protocol_error", {{"peer", peer()}, {"node", hello_.name}, {"error", what}});
+    end(what);
+  }
+
+  void refuse(const std::string& reason) {
+    ++server_.stats_.refused;
+    log_warn("link_peer_refused", {{"peer", peer()}, {"node", hello_.name}, {"reason", reason}});
+    send(link::Refuse{reason});
+    closing_ = true;
+    connection_->close();
+  }
+
+  void on_frame(link::Frame& frame, size_t bytes) {
+    if (auto* hello = std::get_if<link::Hello>(&frame)) return on_hello(*hello);
+    if (!ready_) return protocol_error("a frame before HELLO");
+    if (auto* events = std::get_if<link::Events>(&frame)) {
+      received_ += bytes;
+      if (!server_.intake_.take(key(events->stream), hello_.site, *events, bytes, shared_from_this()))
+        protocol_error("EVENTS that cannot be taken");
+    } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
+      on_resume(*resume);
+    } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
+      server_.intake_.close(key(close->stream));
+    } else if (auto* ping = std::get_if<link::Ping>(&frame)) {
+      send(link::Pong{ping->token});
+    } else if (auto* bye = std::get_if<link::Goodbye>(&frame)) {
+      log_debug("link_peer_said_goodbye", {{"peer", peer()}, {"reason", bye->reason}});
+    } else if (auto* refused = std::get_if<link::Refuse>(&frame)) {
+      log_warn("link_refused_by_peer", {{"peer", peer()}, {"reason", refused->reason}});
+      closing_ = true;
+      connection_->close();
+    } else if (!std::holds_alternative<link::Pong>(frame)) {
+      protocol_error("a frame that only a receiver sends");
+    }
+  }
+
+  void on_hello(const link::Hello& hello) {
+    if (ready_) return protocol_error("a second HELLO");
+    hello_ = hello;
+    if (auto reason = handshake_fault(hello, connection_->peer(), server_.options_.self); !reason.empty())
+      return refuse(reason);
+    if (hello.target.empty()) return refuse("HELLO without a target: the connecting side is the sender");
+    target_ = link::target_hash(hello.target);
+    ready_ = true;
+    server_.introduced(*this);
+    log_info("link_session_opened",
+             {{"peer", peer()}, {"node", hello.name}, {"site", hello.site}, {"target", hello.target}});
+    flush();
+  }
+
+  /// What an older connection brought may still be on its way to the disk: the answer waits for it, so that "not here"
+  /// is final. Answers leave in the order of the questions.
+  void on_resume(const link::Resume& resume) {
+    bool writing = std::any_of(resume.streams.begin(), resume.streams.end(),
+                               [this](const auto& s) { return server_.intake_.writing(key(s.stream)); });
+    if (!writing && resumes_waiting_ == 0) return answer_resume(resume);
+    ++resumes_waiting_;
+    server_.intake_.after_writes([weak = weak_from_this(), resume] {
+      auto self = weak.lock();
+      if (!self) return;
+      --self->resumes_waiting_;
+      if (!self->closing_) self->answer_resume(resume);
+    });
+  }
+
+  void answer_resume(const link::Resume& resume) {
+    link::Resumed answer;
+    for (const auto& s : resume.streams)
+      answer.streams.push_back(server_.intake_.resume(key(s.stream), s.settled, weak_from_this()));
+    send(answer);
+    flush();
+  }
+
+  void schedule_flush() {
+    if (flush_posted_) return;
+    flush_posted_ = true;
+    server_.loop_.post([weak = weak_from_this()] {
+      auto self = weak.lock();
+      if (!self) return;
+      self->flush_posted_ = false;
+      self->flush();
+    });
+  }
+
+  /// One ACK a stream and at most one CREDIT a turn.
+  void flush() {
+    if (closing_ || !ready_) return;
+    for (auto& [stream, ack] : acks_) send(ack);
+    acks_.clear();
+    uint64_t allowance = server_.credit_per_session();
+    uint64_t credit = consumed_ + allowance;
+    if (credit >= granted_ + allowance / 4) {
+      granted_ = credit;
+      send(link::Credit{granted_});
+    }
+  }
+
+  LinkServer& server_;
+  std::unique_ptr<port::Connection> connection_;
+  link::Hello hello_;
+  uint64_t target_ = 0;
+  Instant opened_ = server_.loop_.now();
+  Instant heard_;
+  bool ready_ = false;
+  bool closing_ = false;
+  bool flush_posted_ = false;
+  size_t resumes_waiting_ = 0;
+  std::map<StreamId, link::Ack> acks_;
+  uint64_t received_ = 0;
+  uint64_t consumed_ = 0;
+  uint64_t granted_ = 0;
+};
+
+LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake)
+    : options_(std::move(options)), loop_(loop), network_(network), intake_(intake), ticker_(loop.make_timer()) {}
+
+LinkServer::~LinkServer() {
+  *alive_ = false;
+}
+
+Result<> LinkServer::start() {
+  PH_ASSIGN(listener_,
+            network_.listen(options_.bind, {.tls = options_.tls, .connections_max = options_.connections_max},
+                            [this](std::unique_ptr<port::Connection>&& c) { return accepted(std::move(c)); }));
+  log_info("link_listening", {{"address", listener_->local().to_string()}, {"tls", options_.tls != nullptr}});
+  tick();
+  return {};
+}
+
+void LinkServer::stop() {
+  listener_.reset();
+  for (auto& [raw, session] : sessions_) session->end("the node is stopping");
+}
+
+port::Endpoint LinkServer::local() const {
+  return listener_ ? listener_->local() : port::Endpoint{};
+}
+
+LinkServerStats LinkServer::stats() const {
+  LinkServerStats s = stats_;
+  for (const auto& [raw, session] : sessions_) s.connections += session->ready();
+  return s;
+}
+
+port::ConnectionHandler* LinkServer::accepted(std::unique_ptr<port::Connection>&& connection) {
+  ++stats_.accepted;
+  auto session = std::make_shared<Session>(*this, std::move(connection));
+  sessions_[session.get()] = session;
+  return session.get();
+}
+
+void LinkServer::introduced(Session& session) {
+  auto [it, fresh] = channels_.try_emplace({session.hello().node, session.hello().channel}, &session);
+  if (fresh) return;
+  Session* older = std::exchange(it->second, &session);
+  log_debug("link_session_replaced", {{"node", session.hello().name}});
+  older->drop();
+  // Destroyed later: it may be the one whose bytes are being handled further up the stack.
+  loop_.post([this, alive = alive_, older] {
+    if (*alive) sessions_.erase(older);
+  });
+}
+
+void LinkServer::ended(Session& session) {
+  auto it = channels_.find({session.hello().node, session.hello().channel});
+  if (it != channels_.end() && it->second == &session) channels_.erase(it);
+  loop_.post([this, alive = alive_, gone = &session] {
+    if (*alive) sessions_.erase(gone);
+  });
+}
+
+void LinkServer::tick() {
+  Instant now = loop_.now();
+  for (auto& [raw, session] : sessions_) session->check_time(now);
+  ticker_->start(1s, [this] { tick(); });
+}
+
+uint64_t LinkServer::credit_per_session() const {
+  return std::clamp(kTotalCredit / std::max<uint64_t>(1, channels_.size()), kMinCredit, kSessionCredit);
+}
+
+}  // namespace ph::relay

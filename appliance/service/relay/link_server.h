@@ -1,0 +1,78 @@
+// LinkServer: the receiving side of the link protocol. One LinkSession a connection: handshake, frames in, acks and
+// credit out. What the frames mean is the intake's business.
+//
+// Handshake: both say HELLO. The server refuses (REFUSE with the reason, then close): another protocol version, this
+// node's own id (a loop, or a cloned data_dir), a name that the certificate does not carry. An older connection of the
+// same (node, channel) is closed before the newer one is answered: its bytes, still in some socket buffer, can then no
+// longer arrive behind what the sender was told in RESUMED.
+//
+// Bounds: connections_max, handshake timeout, idle timeout, memory by credit: a session may have kSessionCredit bytes
+// unanswered, all sessions together about kTotalCredit.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/limits.h"
+#include "port/loop.h"
+#include "port/network.h"
+#include "service/relay/intake.h"
+
+namespace ph::relay {
+
+struct LinkServerOptions {
+  port::Endpoint bind;
+  std::shared_ptr<port::TlsContext> tls;
+  NodeId self;
+  std::string name;
+  std::string site;
+  uint64_t incarnation = 0;
+  size_t connections_max = limits::kLinkConnectionsMax;
+};
+
+struct LinkServerStats {
+  uint64_t connections = 0;  // open now, handshake done
+  uint64_t accepted = 0;
+  uint64_t refused = 0;          // by HELLO
+  uint64_t protocol_errors = 0;  // garbage, bad CRC, frames out of order
+  uint64_t handshake_timeouts = 0;
+};
+
+class LinkServer {
+ public:
+  static constexpr uint64_t kSessionCredit = 16 * 1024 * 1024;
+  static constexpr uint64_t kTotalCredit = 24 * 1024 * 1024;
+  static constexpr uint64_t kMinCredit = 256 * 1024;
+  static constexpr Duration kIdleTimeout = 90s;  // a sender pings long before
+
+  LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake);
+  ~LinkServer();
+  Result<> start();
+  /// Says GOODBYE to everybody and accepts nobody from now on.
+  void stop();
+  port::Endpoint local() const;
+  LinkServerStats stats() const;
+
+ private:
+  class Session;
+  port::ConnectionHandler* accepted(std::unique_ptr<port::Connection>&& connection);
+  void introduced(Session& session);
+  void ended(Session& session);
+  void tick();
+  uint64_t credit_per_session() const;
+
+  LinkServerOptions options_;
+  port::Loop& loop_;
+  port::Network& network_;
+  Intake& intake_;
+  std::unique_ptr<port::Listener> listener_;
+  std::map<Session*, std::shared_ptr<Session>> sessions_;
+  std::map<std::pair<NodeId, uint64_t>, Session*> channels_;
+  std::unique_ptr<port::Timer> ticker_;
+  LinkServerStats stats_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ph::relay

@@ -1,0 +1,97 @@
+#include "service/relay/tap.h"
+
+#include "codec/event/block.h"
+
+namespace ph::relay {
+
+Tap::Tap(NodeId self, std::vector<TapRoute> routes, Match match, port::Loop& loop, commit::Committer& committer)
+    : self_(self),
+      ingress_(loop.random().stream_id()),
+      routes_(std::move(routes)),
+      match_(std::move(match)),
+      loop_(loop),
+      committer_(committer) {}
+
+Tap::~Tap() {
+  *alive_ = false;
+}
+
+void Tap::Waiting::part_done(const Result<>& part) {
+  if (!part) outcome = part;
+  if (--parts == 0) done(outcome);
+}
+
+void Tap::take(port::Message message, std::move_only_function<void(Result<>)> done) {
+  loop_.post([this, alive = alive_, message = std::move(message), done = std::move(done)]() mutable {
+    if (*alive) accept(std::move(message), std::move(done));
+  });
+}
+
+void Tap::accept(port::Message message, std::move_only_function<void(Result<>)> done) {
+  std::vector<size_t> matching = match_(message.topic);
+  for (size_t i : matching)
+    if (routes_[i].full()) {
+      ++counters_.refused;
+      return done(fail(spool::errors::full, routes_[i].name));
+    }
+  event::Block block;
+  block.kind = event::BlockKind::message;
+  block.id = {self_, ingress_, next_number_, next_number_ + 1};
+  ++next_number_;
+  block.events = 1;
+  block.accepted_at = loop_.wall_now();
+  block.topic = std::move(message.topic);
+  block.qos = message.qos;
+  block.retain = message.retain;
+  block.expiry_seconds_plus_one = message.expiry_seconds_plus_one;
+  block.properties = std::move(message.properties);
+  block.payload = std::move(message.payload);
+
+  auto waiting = std::make_shared<Waiting>();
+  waiting->done = std::move(done);
+  waiting->parts = 1;  // the commit; one more for each far route
+  std::vector<commit::Participant*> needs;
+  std::vector<std::pair<const std::string*, uint64_t>> far;
+  for (size_t i : matching) {
+    TapRoute& route = routes_[i];
+    block.category = route.category;
+    uint64_t sequence = route.log->append(Slice(event::encode(block)), 1, block.accepted_at);
+    needs.push_back(route.log);
+    if (!route.far) continue;
+    ++waiting->parts;
+    far_[route.name].emplace(sequence, waiting);
+    far.emplace_back(&route.name, sequence);
+  }
+  committer_.request(std::move(needs), {},
+                     [this, alive = alive_, waiting, far = std::move(far)](const Result<>& outcome) {
+                       if (!*alive) return;
+                       ++(outcome ? counters_.events : counters_.refused);
+                       if (!outcome)
+                         for (const auto& [route, sequence] : far) forget_far(*route, sequence, waiting, outcome);
+                       waiting->part_done(outcome);
+                     });
+}
+
+void Tap::forget_far(const std::string& route, uint64_t sequence, const std::shared_ptr<Waiting>& waiting,
+                     const Result<>& why) {
+  auto [from, to] = far_[route].equal_range(sequence);
+  for (auto it = from; it != to; ++it) {
+    if (it->second != waiting) continue;
+    far_[route].erase(it);
+    waiting->part_done(why);
+    return;
+  }
+}
+
+void Tap::far_reached(const std::string& route, uint64_t sequence) {
+  auto it = far_.find(route);
+  if (it == far_.end()) return;
+  auto& waiting = it->second;
+  while (!waiting.empty() && waiting.begin()->first < sequence) {
+    auto who = waiting.begin()->second;
+    waiting.erase(waiting.begin());
+    who->part_done({});
+  }
+}
+
+}  // namespace ph::relay

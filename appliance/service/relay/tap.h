@@ -1,0 +1,69 @@
+// Tap: turns local publishes into events. A publish that matches a route's topics is appended to that route's spool;
+// its PUBACK waits for the group commit ("local") or for the end of its way ("far"). Called by broker workers, works on
+// the event plane's loop.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "port/loop.h"
+#include "port/message_sink.h"
+#include "store/commit/committer.h"
+#include "store/spool/segment_log.h"
+
+namespace ph::relay {
+
+struct TapRoute {
+  std::string name;
+  std::string category;  // of the events it makes
+  spool::SegmentLog* log = nullptr;
+  std::function<bool()> full;
+  bool far = false;
+};
+
+struct TapCounters {
+  uint64_t events = 0;   // durable
+  uint64_t refused = 0;  // spool full or disk failed: nothing kept
+};
+
+class Tap : public port::MessageTap {
+ public:
+  using Match = std::function<std::vector<size_t>(std::string_view topic)>;  // indices into routes; thread-safe
+  Tap(NodeId self, std::vector<TapRoute> routes, Match match, port::Loop& loop, commit::Committer& committer);
+  ~Tap() override;
+
+  bool wants(std::string_view topic) const override { return !match_(topic).empty(); }
+  void take(port::Message message, std::move_only_function<void(Result<>)> done) override;
+
+  /// Records of a route below `sequence` are durable at the end of their way.
+  void far_reached(const std::string& route, uint64_t sequence);
+  const TapCounters& counters() const { return counters_; }
+
+ private:
+  /// One publish that waits for its routes.
+  struct Waiting {
+    std::move_only_function<void(Result<>)> done;
+    size_t parts = 0;
+    Result<> outcome;
+    void part_done(const Result<>& part);
+  };
+  void forget_far(const std::string& route, uint64_t sequence, const std::shared_ptr<Waiting>& waiting,
+                  const Result<>& why);
+  void accept(port::Message message, std::move_only_function<void(Result<>)> done);
+
+  NodeId self_;
+  StreamId ingress_;  // random per process: event ids are (self, ingress, number), given before the fan-out
+  uint64_t next_number_ = 0;
+  std::vector<TapRoute> routes_;
+  Match match_;
+  port::Loop& loop_;
+  commit::Committer& committer_;
+  std::map<std::string, std::multimap<uint64_t, std::shared_ptr<Waiting>>> far_;  // route -> sequence -> who waits
+  TapCounters counters_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ph::relay

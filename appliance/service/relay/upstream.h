@@ -1,0 +1,82 @@
+// Upstream: drives one core/link Sender over real connections: pulls batches from its sources while the window has
+// room, carries the core's effects out in order, reports progress back to the sources. Owned by the event plane's loop.
+//
+// One connection an address. The sources are those of every route that leads to this upstream; they are pulled in turn,
+// so one with a long backlog does not keep a quiet one waiting for more than a batch.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/link/sender.h"
+#include "port/event_source.h"
+#include "port/loop.h"
+#include "port/network.h"
+
+namespace ph::relay {
+
+struct UpstreamOptions {
+  std::string name;
+  struct Address {
+    port::Endpoint endpoint;
+    uint32_t weight = 1;
+  };
+  std::vector<Address> addresses;
+  std::shared_ptr<port::TlsContext> tls;
+  std::string server_name;  // of the peers' certificates; empty: each address's host
+  size_t window_bytes = limits::kWindowDefault;
+  Duration request_timeout = limits::kRequestTimeout;
+  Duration resume_timeout = limits::kResumeTimeout;
+  Duration connect_timeout = 1s;
+  NodeId self;
+  std::string node_name;
+  std::string site;
+  uint64_t incarnation = 0;
+};
+
+struct UpstreamStatus {
+  std::string name;
+  std::vector<link::ReceiverStatus> receivers;
+  std::vector<std::string> peers;  // name of the node behind each receiver, as last heard
+  uint64_t unacked_events = 0;
+  uint64_t unacked_bytes = 0;
+};
+
+class Upstream {
+ public:
+  static constexpr size_t kBatchBytes = 256 * 1024;
+
+  Upstream(UpstreamOptions options, port::Loop& loop, port::Network& network, std::vector<port::EventSource*> sources);
+  ~Upstream();
+  void start();
+  /// Closes the connections; what is not acknowledged is asked for again after the next start.
+  void stop();
+  UpstreamStatus status() const;
+
+ private:
+  class Link;
+  void pump();
+  void pull();
+  void apply_effects();
+  void apply(link::SenderEffect& effect);
+  void rearm();
+  void watch_progress();
+  void soon();
+
+  UpstreamOptions options_;
+  port::Loop& loop_;
+  port::Network& network_;
+  std::vector<port::EventSource*> sources_;
+  std::unique_ptr<link::Sender> sender_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::unique_ptr<port::Timer> timer_;
+  std::unique_ptr<port::Timer> progress_timer_;
+  size_t next_source_ = 0;
+  std::vector<bool> ready_;  // sources that may have something
+  bool pump_posted_ = false;
+  bool stopped_ = true;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ph::relay

@@ -1,0 +1,217 @@
+// LogSource: one target's view of a route's segment log: the durable cursor and the counters of that (route, target)
+// pair. Owned by the event plane's loop, between the log and an upstream or a sink of this node.
+//
+// Counters derive from sequences: every record carries the total of events before it, so what a target has delivered is
+// the total at its cursor less where it began, less what was dropped or dead-lettered; nothing is counted in memory
+// alone, and nothing is scanned at start.
+//
+// Two ways of being moved, never both:
+//   advanced()         an upstream: the cursor is written within persist_after, in one synced batch with the counters
+//   advance_entries()  a sink of this node: it commits the cursor with its data; this source then only reads back how
+//                      far that has come, because writing it earlier would pass data that is not durable yet
+//
+// Store entries, prefix s/<route>/t/<target>/ (integers varint unless said otherwise):
+//   cursor  u8 version 1, settled, events before settled, events before where this target began, dropped, of which
+//           damaged, dead-lettered, duplicate, maybe duplicate, number of drops, each: first, last - first, events
+//   stream  u8 version 1, u64 log epoch, u64 stream id, far, number of receivers, each sized
+//   dead/<u64 key first>  a dead letter (dead_letters.h) whose file is not durable yet, or was not when the cursor
+//   passed
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "port/dead_letters.h"
+#include "port/event_source.h"
+#include "port/keyed_store.h"
+#include "port/loop.h"
+#include "store/spool/segment_log.h"
+
+namespace ph::spool {
+
+/// Keeps a log until the slowest of its targets is past it, and knows how far the route is done at the far end. Loop
+/// only; must outlive the sources.
+class LogRetention {
+ public:
+  /// Nothing is released before each of `targets` has reported.
+  LogRetention(SegmentLog& log, std::vector<std::string> targets);
+  /// A live change of the route. A target that left holds nothing back any more; its cursor stays in the store.
+  void set_targets(std::vector<std::string> targets);
+
+  /// `target` durably needs nothing below `settled`, nor of the ranges `skipped` above it.
+  void reported(const std::string& target, uint64_t settled, std::vector<std::pair<uint64_t, uint64_t>> skipped);
+  void far_reported(const std::string& target, uint64_t far);
+  /// Called with the sequence below which every target reported the end of the way: at first when all have reported,
+  /// then whenever it grows.
+  void on_far(std::function<void(uint64_t)> far);
+
+ private:
+  struct Target {
+    std::optional<uint64_t> settled;
+    std::vector<std::pair<uint64_t, uint64_t>> skipped;
+    std::optional<uint64_t> far;
+  };
+  void apply();
+  void apply_far();
+  SegmentLog& log_;
+  std::map<std::string, Target> targets_;
+  std::function<void(uint64_t)> on_far_;
+  std::optional<uint64_t> far_;
+};
+
+struct LogSourceOptions {
+  std::string route;
+  std::string target;
+  bool wants_far = false;
+  Duration persist_after = std::chrono::seconds(1);
+};
+
+class LogSource final : public port::EventSource {
+ public:
+  /// A target without a cursor begins at the oldest record that is kept. Errors: of the store, of reading the log.
+  static Result<std::unique_ptr<LogSource>> open(LogSourceOptions options, SegmentLog& log, LogRetention& retention,
+                                                 port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store,
+                                                 port::DeadLetters& dead_letters);
+  ~LogSource() override;
+
+  // port::EventSource
+  const std::string& route() const override { return options_.route; }
+  const std::string& target() const override { return options_.target; }
+  bool wants_far() const override { return options_.wants_far; }
+  std::vector<port::OpenStream> open_streams() override;
+  std::optional<port::Batch> next(size_t bytes_max) override;
+  void on_ready(port::Task ready) override { ready_ = std::move(ready); }
+  void will_use(StreamId stream, const std::string& receiver, port::Task durable) override;
+  void advanced(StreamId stream, uint64_t settled, uint64_t events, uint64_t duplicates) override;
+  port::WriteBatch advance_entries(StreamId stream, uint64_t settled, uint64_t events) override;
+  void far_advanced(StreamId stream, uint64_t far) override;
+  void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) override;
+  void rerouted_unasked(uint64_t events) override;
+  void renew(StreamId stream) override;
+  void on_closed(std::move_only_function<void(StreamId)> closed) override { closed_ = std::move(closed); }
+  port::TargetCounters counters() const override;
+
+  /// `full = "drop_oldest"`: gives up the oldest records that were not handed out yet, until at most `bytes_max` are
+  /// queued behind what is in flight. They become one gap block, topic "dropped". Call it when a group became durable.
+  /// Not for a source that is moved by advance_entries().
+  void drop_oldest(uint64_t bytes_max);
+  /// Part of counters().dropped: records found damaged.
+  uint64_t dropped_damaged() const { return state_.dropped_damaged; }
+  uint64_t settled() const { return state_.settled; }
+  uint64_t far() const { return far_; }
+  /// Writes what is not written yet now; for an orderly end. `done` runs when that is durable or has failed.
+  void persist_now(port::Task done);
+
+ private:
+  enum class Fate : uint8_t { deliver, damaged, dropped, rejected };
+  /// A block that was handed out and is not settled.
+  struct Out {
+    uint64_t last;
+    uint64_t events_after;
+    uint64_t events;
+    uint64_t end_byte;
+    WallTime accepted_at;
+    Fate fate;
+  };
+  struct Drop {
+    uint64_t first;
+    uint64_t last;
+    uint64_t events;
+    uint64_t end_byte = 0;
+    uint64_t bytes = 0;  // in memory alone: after a restart the figure of queued bytes is a little high
+  };
+  /// What the cursor entry holds.
+  struct State {
+    uint64_t settled = 0;
+    uint64_t events = 0;  // before settled
+    uint64_t began = 0;   // events before where this target began
+    uint64_t dropped = 0;
+    uint64_t dropped_damaged = 0;
+    uint64_t dead_lettered = 0;
+    uint64_t duplicate = 0;
+    uint64_t maybe_duplicate = 0;
+    std::vector<Drop> drops;  // not settled yet, though counted as dropped
+  };
+  struct Letter {
+    port::DeadLetter letter;
+    bool in_file = false;
+    std::optional<uint64_t> staged_at;  // the cursor of the last batch that holds its entry
+  };
+
+  LogSource(LogSourceOptions options, SegmentLog& log, LogRetention& retention, port::Loop& loop, port::DiskQueue& disk,
+            port::KeyedStore& store, port::DeadLetters& dead_letters);
+  Result<> load();
+  Result<> begin_at_oldest();
+  Result<> load_letters();
+  static std::string encode(const State& state);
+  static bool decode(ByteView bytes, State& state);
+  std::string encode_stream() const;
+  bool decode_stream(ByteView bytes);
+  std::string key(std::string_view name) const;
+  std::string letter_key(uint64_t first) const;
+
+  const Record* peek(uint64_t position) const;
+  Drop* drop_at(uint64_t position);
+  void hand_out(const Record& record, std::string& packed, uint64_t& events);
+  void hand_out_drop(const Drop& drop, std::string& packed);
+  void rewind();
+  void move_to(uint64_t settled);
+  void wake();
+  void dirty();
+  port::WriteBatch entries();
+  void persist();
+  void persisted(bool written, const State& state);
+  void write_letters();
+  void forget_letters();
+  bool letters_full() const;
+  void write_stream(port::Task durable);
+  void start_stream_write();
+
+  LogSourceOptions options_;
+  SegmentLog& log_;
+  LogRetention& retention_;
+  port::Loop& loop_;
+  port::DiskQueue& disk_;
+  port::KeyedStore& store_;
+  port::DeadLetters& dead_letters_;
+  std::shared_ptr<void> watch_;
+  port::Task ready_;
+  std::move_only_function<void(StreamId)> closed_;
+  std::unique_ptr<port::Timer> persist_timer_;
+  std::unique_ptr<port::Timer> retry_timer_;
+  std::unique_ptr<port::Timer> stream_timer_;
+
+  State state_;
+  StreamId stream_;
+  uint64_t far_ = 0;
+  std::set<std::string> receivers_;
+  std::deque<Out> out_;
+  uint64_t handed_out_ = 0;  // position behind the last block that next() gave
+  uint64_t handed_events_ = 0;
+  mutable std::unique_ptr<SegmentLog::Cursor> cursor_;
+  mutable std::optional<Record> peeked_;
+  mutable std::optional<uint64_t> settled_byte_;  // SegmentLog::end_byte() at the cursor, once known
+  std::deque<Letter> letters_;
+  size_t letters_bytes_ = 0;
+  bool local_ = false;     // moved by advance_entries()
+  bool renewing_ = false;  // the new stream id is not durable yet
+  bool waiting_ = true;    // next() had nothing
+  bool woken_ = false;
+  bool dirty_ = false;
+  bool stream_dirty_ = false;
+  bool writing_stream_ = false;
+  std::vector<port::Task> stream_waiters_;  // run once the stream entry as it is now is durable
+  bool persisting_ = false;
+  bool writing_letters_ = false;
+  uint64_t durable_settled_ = 0;
+  std::vector<port::Task> after_persist_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ph::spool

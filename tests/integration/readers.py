@@ -1,0 +1,62 @@
+"""Consumers, as LSD's are: chunks in the order of their names, each one whole."""
+import os
+import re
+
+CHUNK = re.compile(r"^(?P<category>.+)-(?P<date>\d{4}-\d\d-\d\d)_(?P<number>\d{6})$")
+
+
+def chunks(folder, category):
+    """The category's chunk files in consumer order, the open one last."""
+    place = folder / category
+    if not place.exists():
+        return []
+    names = [name for name in os.listdir(place) if not name.startswith(".") and (place / name).is_file()
+             and not (place / name).is_symlink()]
+    for name in names:
+        found = CHUNK.match(name)
+        assert found and found["category"] == category, f"not a chunk's name: {name}"
+    return [place / name for name in sorted(names)]
+
+
+def lines(folder, category):
+    """Every line of the category, without newlines, in consumer order."""
+    out = []
+    for path in chunks(folder, category):
+        data = path.read_bytes()
+        assert not data or data.endswith(b"\n"), f"{path} ends within a line: {data[-80:]!r}"
+        out += data.split(b"\n")[:-1]
+    return out
+
+
+def check_once(received, written):
+    """received: one list of lines (writers.line) per receiver. written: source -> number of lines. Each line is in them
+    exactly once over all, none is foreign, and each receiver has each source's lines in order."""
+    seen = {source: bytearray(count) for source, count in written.items()}
+    faults = []
+    for index, every in enumerate(received):
+        last = {}
+        for text in every:
+            source, number, _ = text.split(b" ", 2)
+            source, number = source.decode(), int(number)
+            if source not in seen or number >= len(seen[source]):
+                faults.append(f"a line that was never written: {text[:60]!r}")
+                continue
+            if seen[source][number]:
+                faults.append(f"twice: {source} {number}")
+            seen[source][number] = 1
+            if last.get(source, -1) >= number:
+                faults.append(f"out of order at receiver {index}: {source} {number} behind {last[source]}")
+            last[source] = number
+    for source, marks in seen.items():
+        gaps = marks.count(0)
+        if gaps:
+            faults.append(f"lost: {gaps} of {len(marks)} lines of {source}, the first is {marks.index(0)}")
+    assert not faults, f"{len(faults)} faults: " + "; ".join(faults[:10])
+
+
+def check_current(folder, category):
+    """<category>_current is a symlink to the newest chunk."""
+    link = folder / category / f"{category}_current"
+    assert link.is_symlink(), f"{link} is no symlink"
+    newest = chunks(folder, category)[-1]
+    assert (link.parent / os.readlink(link)).resolve() == newest.resolve(), (os.readlink(link), newest)
