@@ -325,11 +325,10 @@ void Node::run() {
   if (link_server_)
     if (auto ok = link_server_->start(); !ok) {
       failed_ = ok.error();
-      stop();
     }
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
-  if (!failed_) loop_.run();
+  if (!failed_) loop_.run_until([this] { return stopping_; }, std::chrono::hours(24 * 36500));
   shut_down();
 }
 
