@@ -8,6 +8,7 @@
 #include "io/loop_state.h"
 #include "io/random_seed.h"
 #include "io/socket.h"
+#include "io/tls.h"
 
 namespace ph::io {
 namespace {
@@ -56,9 +57,14 @@ class IoTimer final : public port::Timer {
 
 // --- LoopState
 
-LoopState::LoopState() : read_buffer(std::make_unique_for_overwrite<char[]>(kReadBufferBytes)), random(random_seed()) {}
+LoopState::LoopState()
+    : read_buffer(std::make_unique_for_overwrite<char[]>(kReadBufferBytes)),
+      tls_handshake_timeout(kTlsHandshakeTimeout),
+      resolver(std::make_unique<Resolver>(*this)),
+      random(random_seed()) {}
 
 LoopState::~LoopState() {
+  resolver.reset();  // from here on no lookup's thread posts to us
   // Tasks and queued sockets may own connections: they go while the context still stands.
   std::vector<port::Task> left;
   {
@@ -69,14 +75,24 @@ LoopState::~LoopState() {
   batch_.clear();
   writing_.clear();
   dirty.clear();
+  handshakes.clear();
 }
 
 void LoopState::turn() {
   counters.turns.add();
-  bool busy = !dirty.empty();
+  bool busy = !dirty.empty() || !handshakes.empty();
   size_t ran = busy ? context.poll_one() : context.run_one();
   for (int i = 1; ran > 0 && i < kHandlersPerTurn; ++i) ran = context.poll_one();
+  run_handshakes();
   write_dirty();
+}
+
+void LoopState::run_handshakes() {
+  for (int i = 0; i < kHandshakesPerTurn && !handshakes.empty(); ++i) {
+    auto socket = std::move(handshakes.front());
+    handshakes.pop_front();
+    socket->handshake_now();
+  }
 }
 
 void LoopState::post(port::Task task) {
@@ -192,6 +208,9 @@ Random& IoLoop::random() {
 }
 const LoopCounters& IoLoop::counters() const {
   return state_->counters;
+}
+void IoLoop::set_tls_handshake_timeout(Duration timeout) {
+  state_->tls_handshake_timeout = timeout;
 }
 asio::io_context& IoLoop::context() {
   return state_->context;

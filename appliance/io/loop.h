@@ -93,6 +93,9 @@ class IoLoop final : public port::Loop, public port::Network {
   Result<std::unique_ptr<port::Listener>> listen(const port::Endpoint& at, port::ListenOptions options,
                                                  port::AcceptFn accept) override;
 
+  /// Time from a TCP connection to its verified peer; default 10 s. For connections that begin after the call.
+  void set_tls_handshake_timeout(Duration timeout);
+
   const LoopCounters& counters() const;
   /// For this room's other files.
   boost::asio::io_context& context();

@@ -11,6 +11,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -19,6 +20,7 @@
 #include "base/random.h"
 #include "io/loop.h"
 #include "io/output_queue.h"
+#include "io/resolver.h"
 
 namespace ph::io {
 
@@ -31,6 +33,9 @@ using SteadyTimer =
 
 class Socket;
 
+/// What one read of ciphertext decrypts to, together with a record that was unfinished before it.
+inline constexpr size_t kPlainBufferBytes = kReadBufferBytes + 32 * 1024;
+
 struct LoopState {
   LoopState();
   ~LoopState();
@@ -41,12 +46,18 @@ struct LoopState {
   void post(port::Task task);
   /// Remembers to write `socket` at the end of this turn.
   void write_later(std::shared_ptr<Socket> socket) { dirty.push_back(std::move(socket)); }
+  /// Queues a socket whose TLS handshake can go on.
+  void handshake_later(std::shared_ptr<Socket> socket) { handshakes.push_back(std::move(socket)); }
   std::unique_ptr<OutputQueue> take_output();
   void return_output(std::unique_ptr<OutputQueue> output);
 
-  std::unique_ptr<char[]> read_buffer;  // kReadBufferBytes
+  std::unique_ptr<char[]> read_buffer;   // kReadBufferBytes
+  std::unique_ptr<char[]> plain_buffer;  // kPlainBufferBytes: what read_buffer decrypts to; made when first needed
   std::vector<std::shared_ptr<Socket>> dirty;
+  std::deque<std::shared_ptr<Socket>> handshakes;
+  Duration tls_handshake_timeout;
   std::vector<std::unique_ptr<OutputQueue>> spare_outputs;
+  std::unique_ptr<Resolver> resolver;
   LoopCounters counters;
   Random random;
 
@@ -64,6 +75,7 @@ struct LoopState {
 
  private:
   void drain_mailbox();
+  void run_handshakes();
   std::vector<port::Task> batch_;  // taken from the mailbox, run from next_task_ on
   size_t next_task_ = 0;
   std::vector<std::shared_ptr<Socket>> writing_;

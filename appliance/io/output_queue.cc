@@ -47,14 +47,17 @@ size_t OutputQueue::gather(iovec* into, size_t max) const {
 }
 
 size_t OutputQueue::peek(char* into, size_t size) const {
-  constexpr size_t kVectors = 64;
-  iovec vectors[kVectors];
-  size_t count = gather(vectors, kVectors);
   size_t have = 0;
-  for (size_t i = 0; i < count && have < size; ++i) {
-    size_t n = std::min(vectors[i].iov_len, size - have);
-    std::memcpy(into + have, vectors[i].iov_base, n);
+  size_t skip = head_used_;
+  size_t copies_at = copies_used_;
+  for (size_t i = head_; i < entries_.size() && have < size; ++i) {
+    const Entry& e = entries_[i];
+    const char* from = e.copied ? copies_.data() + copies_at : e.slice.data();
+    size_t n = std::min(e.size() - skip, size - have);
+    std::memcpy(into + have, from + skip, n);
     have += n;
+    copies_at += e.copied;
+    skip = 0;
   }
   return have;
 }

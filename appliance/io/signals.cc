@@ -31,6 +31,7 @@ class Signals::Core final : public std::enable_shared_from_this<Signals::Core> {
   void end() {
     ended_ = true;
     boost::system::error_code ignored;
+    signals_.cancel(ignored);  // before clear(), which would forget the pending wait
     signals_.clear(ignored);
   }
 

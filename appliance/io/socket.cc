@@ -18,6 +18,10 @@ constexpr size_t kVectorsPerWrite = 64;
 constexpr int kWritesPerTurn = 8;          // sendmsg calls for one connection in one turn
 constexpr size_t kTailGrowth = 64 * 1024;  // a tail grows by its own size, at least by this
 
+bool is_transient(int os_error) {
+  return os_error == EAGAIN || os_error == EWOULDBLOCK || os_error == EINTR;
+}
+
 /// Room behind the `have` bytes of a tail that waits for `wanted`. It follows what arrives, not what a peer announces:
 /// a header that claims 16 MiB costs 64 KiB until the bytes are really sent.
 size_t tail_room(size_t have, size_t wanted) {
@@ -103,8 +107,7 @@ void Socket::pause_reading(bool paused) {
 
 void Socket::close(Duration linger) {
   if (!can_send()) return;
-  Error why{port::net_errors::closed_here, peer_.address, 0};
-  if (phase_ != Phase::open || linger <= Duration::zero()) return finish_later(std::move(why));
+  if (phase_ != Phase::open || linger <= Duration::zero()) return finish_later(closed_here());
   phase_ = Phase::flushing;
   paused_ = false;
   set_deadline(linger);
@@ -124,6 +127,13 @@ uint64_t Socket::bytes_acked() const {
 void Socket::wait_readable() {
   if (waiting_readable_ || input_ended_) return;
   waiting_readable_ = true;
+  if (phase_ == Phase::open && tls_ && tls_->stashed()) {
+    asio::post(loop_.context, [self = shared_from_this()] {
+      self->waiting_readable_ = false;
+      self->readable();
+    });
+    return;
+  }
   socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](error_code failed) {
     self->waiting_readable_ = false;
     if (!failed) self->readable();
@@ -132,6 +142,9 @@ void Socket::wait_readable() {
 
 void Socket::readable() {
   switch (phase_) {
+    case Phase::handshaking:
+      handshake_soon();
+      break;
     case Phase::open:
       if (!paused_) read_once();
       break;
@@ -145,6 +158,17 @@ void Socket::readable() {
 }
 
 void Socket::read_once() {
+  if (tls_)
+    read_tls();
+  else
+    read_plain();
+  if (phase_ == Phase::open && tail_.size() > kTailMax)
+    return finish(Error{port::net_errors::too_long,
+                        peer_.address + ": " + std::to_string(tail_.size()) + " bytes without a whole frame", 0});
+  if ((phase_ == Phase::open && !paused_) || phase_ == Phase::flushing) wait_readable();
+}
+
+void Socket::read_plain() {
   size_t before = tail_.size();
   size_t room = tail_room(before, wanted_);
   iovec into[2] = {{nullptr, 0}, {loop_.read_buffer.get(), kReadBufferBytes - room}};
@@ -154,28 +178,44 @@ void Socket::read_once() {
   }
   // While the tail still grows, nothing may land behind its gap.
   bool all_wanted = before + room >= wanted_;
-  ssize_t got = 0;
-  do {
-    got = ::readv(socket_.native_handle(), into, all_wanted ? 2 : 1);
-  } while (got < 0 && errno == EINTR);
+  ssize_t got = ::readv(socket_.native_handle(), into, all_wanted ? 2 : 1);
   int os_error = errno;
   size_t size = got > 0 ? static_cast<size_t>(got) : 0;
   if (room > 0) tail_.resize(before + std::min(size, room));
   if (got < 0) {
-    if (os_error == EAGAIN || os_error == EWOULDBLOCK) return wait_readable();
-    return read_failed(os_error);
+    if (!is_transient(os_error)) read_failed(os_error);
+    return;
   }
-  if (got == 0) return end_of_input();
+  if (got == 0) return end_of_input({});
   loop_.counters.bytes_read.add(size);
   received(ByteView(loop_.read_buffer.get(), size > room ? size - room : 0));
-  if (phase_ == Phase::open) {
-    if (tail_.size() > kTailMax)
-      return finish(Error{port::net_errors::too_long,
-                          peer_.address + ": " + std::to_string(tail_.size()) + " bytes without a whole frame", 0});
-    if (!paused_) wait_readable();
-  } else if (phase_ == Phase::flushing) {
-    wait_readable();
+}
+
+void Socket::read_tls() {
+  if (!tls_->stashed()) {
+    ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+    if (got < 0) {
+      if (!is_transient(errno)) read_failed(errno);
+      return;
+    }
+    if (got == 0) tls_->end_input();
+    tls_->feed({loop_.read_buffer.get(), static_cast<size_t>(got)});
+    loop_.counters.bytes_read.add(static_cast<size_t>(got));
   }
+  if (!loop_.plain_buffer) loop_.plain_buffer = std::make_unique_for_overwrite<char[]>(kPlainBufferBytes);
+  size_t have = 0;
+  auto outcome = TlsSession::Outcome::ok;
+  while (outcome == TlsSession::Outcome::ok && have < kPlainBufferBytes) {
+    size_t got = 0;
+    outcome = tls_->read(loop_.plain_buffer.get() + have, kPlainBufferBytes - have, got);
+    have += got;
+  }
+  tls_->stash();
+  if (have > 0) received({loop_.plain_buffer.get(), have});
+  if (phase_ != Phase::open) return;
+  if (outcome == TlsSession::Outcome::closed) return end_of_input(tls_->failure());
+  if (outcome == TlsSession::Outcome::failed)
+    return finish(Error{port::net_errors::tls, peer_.address + ": " + tls_->failure(), 0});
 }
 
 void Socket::received(ByteView fresh) {
@@ -234,19 +274,17 @@ void Socket::show_tail_again() {
 }
 
 void Socket::discard_input() {
-  ssize_t got = 0;
-  do {
-    got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
-  } while (got < 0 && errno == EINTR);
-  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))) return wait_readable();
+  ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+  if (got > 0 || (got < 0 && is_transient(errno))) return wait_readable();
   input_ended_ = true;
   // The peer's end while we still write: it may have closed one half only and wait for our last bytes.
-  if (phase_ == Phase::draining || got < 0) finish(Error{port::net_errors::closed_here, peer_.address, 0});
+  if (phase_ == Phase::draining || got < 0) finish(closed_here());
 }
 
-void Socket::end_of_input() {
+void Socket::end_of_input(std::string_view how) {
   if (write_error_) return finish(net_error(peer_.address, write_error_));
   std::string detail = peer_.address;
+  if (!how.empty()) detail += ": " + std::string(how);
   if (!tail_.empty()) detail += ": closed with " + std::to_string(tail_.size()) + " bytes of an unfinished frame";
   finish(Error{port::net_errors::closed, std::move(detail), 0});
 }
@@ -262,7 +300,11 @@ void Socket::wait_writable() {
   waiting_writable_ = true;
   socket_.async_wait(asio::socket_base::wait_write, [self = shared_from_this()](error_code failed) {
     self->waiting_writable_ = false;
-    if (!failed) self->mark_dirty();
+    if (failed) return;
+    if (self->phase_ == Phase::handshaking)
+      self->handshake_soon();
+    else
+      self->mark_dirty();
   });
 }
 
@@ -274,20 +316,8 @@ void Socket::write_now() {
       mark_dirty();
       break;
     }
-    iovec vectors[kVectorsPerWrite];
-    msghdr message{};
-    message.msg_iov = vectors;
-    message.msg_iovlen = output_->gather(vectors, kVectorsPerWrite);
-    size_t offered = 0;
-    for (size_t i = 0; i < message.msg_iovlen; ++i) offered += vectors[i].iov_len;
-    ssize_t sent = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     loop_.counters.writes.add();
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN && errno != EWOULDBLOCK) return write_failed(errno);
-    size_t size = sent > 0 ? static_cast<size_t>(sent) : 0;
-    loop_.counters.bytes_written.add(size);
-    output_->consume(size);
-    if (size < offered) wait_writable();
+    if (!(tls_ ? write_tls() : write_plain())) return;
   }
   if (unsent_bytes() == 0) output_written();
   if (phase_ == Phase::open && notify_armed_ && unsent_bytes() <= low_mark_) {
@@ -296,13 +326,63 @@ void Socket::write_now() {
   }
 }
 
+bool Socket::write_plain() {
+  iovec vectors[kVectorsPerWrite];
+  msghdr message{};
+  message.msg_iov = vectors;
+  message.msg_iovlen = output_->gather(vectors, kVectorsPerWrite);
+  size_t offered = 0;
+  for (size_t i = 0; i < message.msg_iovlen; ++i) offered += vectors[i].iov_len;
+  ssize_t sent = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0 && !is_transient(errno)) {
+    write_failed(errno);
+    return false;
+  }
+  size_t size = sent > 0 ? static_cast<size_t>(sent) : 0;
+  loop_.counters.bytes_written.add(size);
+  output_->consume(size);
+  if (size < offered) wait_writable();
+  return true;
+}
+
+bool Socket::write_tls() {
+  // One record: from one slice if it is long enough, else gathered, so that many small sends are one record.
+  char gathered[kTlsRecordMax];
+  iovec front{};
+  output_->gather(&front, 1);
+  ByteView record(static_cast<const char*>(front.iov_base), std::min(front.iov_len, kTlsRecordMax));
+  if (record.size() < kTlsRecordMax && record.size() < output_->bytes())
+    record = {gathered, output_->peek(gathered, kTlsRecordMax)};
+  if (record_pending_ > 0) record = record.substr(0, record_pending_);
+  size_t taken = 0;
+  auto outcome = tls_->write(record, taken);
+  loop_.counters.bytes_written.add(tls_->take_sent());
+  switch (outcome) {
+    case TlsSession::Outcome::ok:
+      record_pending_ = 0;
+      output_->consume(taken);
+      return true;
+    case TlsSession::Outcome::want_write:
+      record_pending_ = static_cast<uint32_t>(record.size());
+      wait_writable();
+      return true;
+    default:
+      if (tls_->os_error() != 0)
+        write_failed(tls_->os_error());
+      else
+        finish(Error{port::net_errors::tls, peer_.address + ": " + tls_->failure(), 0});
+      return false;
+  }
+}
+
 void Socket::output_written() {
   if (output_) loop_.return_output(std::move(output_));
   if (phase_ != Phase::flushing) return;
   phase_ = Phase::draining;
+  if (tls_) tls_->close_notify();
   error_code ignored;
   socket_.shutdown(asio::socket_base::shutdown_send, ignored);
-  if (input_ended_) return finish(Error{port::net_errors::closed_here, peer_.address, 0});
+  if (input_ended_) return finish(closed_here());
   wait_readable();
 }
 

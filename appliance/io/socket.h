@@ -1,9 +1,11 @@
 // Socket: one TCP connection inside a loop, with or without TLS. The user holds a ConnectionHandle; the socket lives as
 // long as the handle or a pending operation needs it. Internal to this room.
 //
-// Phases: connecting -> [handshaking ->] open -> flushing -> draining -> closed. Flushing writes what is queued after
-// close(); draining has sent FIN and discards input until the peer's FIN, so that the kernel does not answer late input
-// with a reset that would destroy our last bytes on their way. A deadline bounds all but open and closed.
+// Phases: connecting -> [handshaking ->] open -> flushing -> draining -> closed, and from a failed handshake to
+// draining at once. An accepted socket meets its AcceptFn when it is open: a handshake that fails costs no handler.
+// Flushing writes what is queued after close(); draining has sent FIN and discards input until the peer's FIN, so that
+// the kernel does not answer late input with a reset that would destroy our last bytes on their way. A deadline bounds
+// all but open and closed.
 //
 // Handlers are called from loop context only: never from inside connect(), send(), close() or a destructor. Memory when
 // idle and plain: this object, one pending wait, the descriptor's entry in the reactor; no buffer.
@@ -15,6 +17,7 @@
 
 #include "base/limits.h"
 #include "io/loop_state.h"
+#include "io/tls_session.h"
 #include "port/network.h"
 
 namespace ph::io {
@@ -73,6 +76,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
 
   // For the loop.
   void write_now();
+  void handshake_now();
 
  private:
   enum class Phase : uint8_t { connecting, handshaking, open, flushing, draining, closed };
@@ -86,6 +90,9 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void try_next_address();
   void connect_failed(Error why);
   void connected();
+  void secure(const port::TlsContext& context, bool server, const std::string& server_name);
+  void handshake_soon();
+  void handshake_failed(std::string_view why);
   void opened();
   void set_options();
 
@@ -97,17 +104,22 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void wait_writable();
   void readable();
   void read_once();
+  void read_plain();
+  void read_tls();
   void discard_input();
   /// Takes bytes read: `fresh` follows what is in tail_. Shows the handler what is worth showing.
   void received(ByteView fresh);
   port::Consumed show(ByteView bytes);
   void show_tail_again();
-  void end_of_input();
+  void end_of_input(std::string_view how);
   void read_failed(int os_error);
+  bool write_plain();
+  bool write_tls();
   void write_failed(int os_error);
   void output_written();
 
   void release();  // closes and lets go of everything; phase closed
+  Error closed_here() const;
   void finish(Error why);
   void finish_later(Error why);
 
@@ -121,16 +133,20 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   size_t low_mark_ = 0;
   std::unique_ptr<SteadyTimer> deadline_;
   std::unique_ptr<Attempt> attempt_;         // while connecting
+  std::unique_ptr<TlsSession> tls_;          // null: plain
+  std::unique_ptr<Error> why_;               // what on_close tells when draining ends; null: closed_here
   std::shared_ptr<ListenerState> listener_;  // that accepted it
   port::Peer peer_;
   uint32_t deadline_number_ = 0;
-  int write_error_ = 0;  // the kernel refused a write; told when the input is read to its end
+  int write_error_ = 0;          // the kernel refused a write; told when the input is read to its end
+  uint32_t record_pending_ = 0;  // TLS: bytes of the record that the kernel has not taken whole
   Phase phase_ = Phase::connecting;
   bool paused_ = false;
   bool dirty_ = false;
   bool waiting_readable_ = false;
   bool waiting_writable_ = false;
   bool notify_armed_ = false;
+  bool handshake_queued_ = false;
   bool showing_ = false;  // inside on_data
   bool reshow_posted_ = false;
   bool input_ended_ = false;

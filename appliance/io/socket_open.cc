@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/ip/basic_resolver.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <cstring>
 
 #include "base/log.h"
 #include "io/clock.h"
@@ -19,11 +19,11 @@ namespace {
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr size_t kAddressesMax = 16;  // of one name; further ones are not tried
 // A peer that vanished is noticed after 60 s + 6 * 10 s, if the protocol above has no faster way.
 constexpr int kKeepIdleSeconds = 60;
 constexpr int kKeepIntervalSeconds = 10;
 constexpr int kKeepProbes = 6;
+constexpr Duration kAlertLinger = 1s;  // for the peer to read why its handshake failed
 
 /// "1.2.3.4:5" also for an IPv4 peer of an IPv6 socket.
 std::string address_text(const tcp::endpoint& at) {
@@ -41,11 +41,9 @@ void set_option(int descriptor, int level, int option, int value) {
 }  // namespace
 
 struct Socket::Attempt {
-  Attempt(LoopState& loop, port::Endpoint to_, port::ConnectOptions options_)
-      : to(std::move(to_)), options(std::move(options_)), resolver(loop.context) {}
+  Attempt(port::Endpoint to_, port::ConnectOptions options_) : to(std::move(to_)), options(std::move(options_)) {}
   port::Endpoint to;
   port::ConnectOptions options;
-  asio::ip::basic_resolver<tcp, Executor> resolver;
   std::vector<tcp::endpoint> addresses;
   size_t tried = 0;  // addresses begun with; the attempt that is under way has this number
   Instant give_up;
@@ -63,7 +61,7 @@ std::unique_ptr<port::Connection> Socket::connect(const port::Endpoint& to, port
   handle_ = handle.get();
   handler_ = &handler;
   peer_.address = to.to_string();
-  attempt_ = std::make_unique<Attempt>(loop_, to, std::move(options));
+  attempt_ = std::make_unique<Attempt>(to, std::move(options));
   attempt_->give_up = steady_now() + attempt_->options.connect_timeout;
   asio::post(loop_.context, [self = shared_from_this()] {
     if (self->phase_ == Phase::connecting) self->resolve();
@@ -81,18 +79,12 @@ void Socket::resolve() {
   }
   set_deadline(a.options.connect_timeout);
   a.last = Error{port::net_errors::timeout, a.to.to_string() + ": looking up the name", 0};
-  a.resolver.async_resolve(
-      a.to.host, std::to_string(a.to.port), asio::ip::resolver_base::numeric_service,
-      [self = shared_from_this()](error_code failed, const tcp::resolver::results_type& results) {
-        if (self->phase_ != Phase::connecting) return;
-        Attempt& attempt = *self->attempt_;
-        if (failed)
-          return self->connect_failed(
-              Error{port::net_errors::name, attempt.to.to_string() + ": " + failed.message(), failed.value()});
-        for (const auto& result : results)
-          if (attempt.addresses.size() < kAddressesMax) attempt.addresses.push_back(result.endpoint());
-        self->try_next_address();
-      });
+  loop_.resolver->resolve(a.to.host, [self = shared_from_this()](const Result<Addresses>& found) {
+    if (self->phase_ != Phase::connecting) return;
+    if (!found) return self->connect_failed(found.error());
+    for (const auto& each : *found) self->attempt_->addresses.emplace_back(each, self->attempt_->to.port);
+    self->try_next_address();
+  });
 }
 
 void Socket::try_next_address() {
@@ -147,7 +139,9 @@ void Socket::connected() {
   }
   peer_.address = address_text(there);
   set_options();
-  opened();
+  if (!attempt_->options.tls) return opened();
+  auto options = std::move(attempt_->options);
+  secure(*options.tls, false, options.server_name.empty() ? attempt_->to.host : options.server_name);
 }
 
 void Socket::set_options() {
@@ -171,7 +165,76 @@ void Socket::accepted(int descriptor, const tcp::endpoint& from, std::shared_ptr
   listener_ = std::move(listener);
   peer_.address = address_text(from);
   set_options();
-  opened();
+  if (!listener_->options.tls) return opened();
+  secure(*listener_->options.tls, true, {});
+}
+
+void Socket::secure(const port::TlsContext& context, bool server, const std::string& server_name) {
+  auto session = TlsSession::make(context.material(), server, server_name, socket_.native_handle());
+  if (!session) {
+    loop_.counters.handshake_failures.add();
+    return finish(std::move(session).error());
+  }
+  tls_ = std::move(*session);
+  attempt_.reset();
+  phase_ = Phase::handshaking;
+  set_deadline(loop_.tls_handshake_timeout);
+  if (server)
+    wait_readable();
+  else
+    handshake_soon();
+}
+
+void Socket::handshake_soon() {
+  if (handshake_queued_) return;
+  handshake_queued_ = true;
+  loop_.handshake_later(shared_from_this());
+}
+
+void Socket::handshake_now() {
+  handshake_queued_ = false;
+  if (phase_ != Phase::handshaking) return;
+  if (!tls_->stashed()) {
+    ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+    if (got > 0) tls_->feed({loop_.read_buffer.get(), static_cast<size_t>(got)});
+    if (got > 0) loop_.counters.bytes_read.add(static_cast<size_t>(got));
+    if (got == 0) tls_->end_input();
+    if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
+      return handshake_failed(std::strerror(errno));
+  }
+  auto outcome = tls_->handshake();
+  tls_->stash();
+  loop_.counters.bytes_written.add(tls_->take_sent());
+  switch (outcome) {
+    case TlsSession::Outcome::ok:
+      loop_.counters.handshakes.add();
+      peer_.encrypted = true;
+      peer_.certificate_name = tls_->peer_name();
+      opened();
+      break;
+    case TlsSession::Outcome::want_read:
+      wait_readable();
+      break;
+    case TlsSession::Outcome::want_write:
+      wait_writable();
+      break;
+    case TlsSession::Outcome::closed:
+    case TlsSession::Outcome::failed:
+      handshake_failed(tls_->failure());
+      break;
+  }
+}
+
+void Socket::handshake_failed(std::string_view why) {
+  loop_.counters.handshake_failures.add();
+  why_ = std::make_unique<Error>(Error{port::net_errors::tls, peer_.address + ": " + std::string(why), 0});
+  log_debug("tls_handshake_failed", {{"peer", peer_.address}, {"reason", why}});
+  // The alert is on its way: let it arrive before the socket goes.
+  phase_ = Phase::draining;
+  error_code ignored;
+  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
+  set_deadline(kAlertLinger);
+  wait_readable();
 }
 
 void Socket::opened() {
@@ -180,6 +243,7 @@ void Socket::opened() {
   deadline_.reset();
   attempt_.reset();
   if (auto listener = listener_) {
+    if (listener->stopped) return release();  // its handshake outlived the listener
     auto connection = std::make_unique<ConnectionHandle>(self);
     handle_ = connection.get();
     handler_ = listener->accept(std::move(connection));
@@ -211,9 +275,13 @@ void Socket::deadline_passed() {
     case Phase::connecting:
       try_next_address();
       break;
+    case Phase::handshaking:
+      loop_.counters.handshake_failures.add();
+      finish(Error{port::net_errors::tls, peer_.address + ": the TLS handshake took too long", 0});
+      break;
     case Phase::flushing:
     case Phase::draining:
-      finish(Error{port::net_errors::closed_here, peer_.address, 0});
+      finish(closed_here());
       break;
     default:
       break;
@@ -227,6 +295,7 @@ void Socket::release() {
   attempt_.reset();
   error_code ignored;
   socket_.close(ignored);
+  tls_.reset();
   if (output_) loop_.return_output(std::move(output_));
   if (!showing_) tail_ = {};
   if (listener_) --listener_->live;
@@ -237,6 +306,10 @@ void Socket::abandon() {
   handle_ = nullptr;
   handler_ = nullptr;
   if (phase_ != Phase::closed) release();
+}
+
+Error Socket::closed_here() const {
+  return why_ ? *why_ : Error{port::net_errors::closed_here, peer_.address, 0};
 }
 
 void Socket::finish(Error why) {

@@ -24,13 +24,17 @@ class ManualLoop : public port::Loop {
   /// Runs posted tasks (and what they post) until none is left. Returns how many ran.
   size_t run_posted() {
     size_t ran = 0;
-    while (!tasks_.empty()) {
-      auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      task();
-      ++ran;
-    }
+    while (run_one()) ++ran;
     return ran;
+  }
+
+  /// Runs one posted task, for tests that interleave several loops. False if there was none.
+  bool run_one() {
+    if (tasks_.empty()) return false;
+    auto task = std::move(tasks_.front());
+    tasks_.pop_front();
+    task();
+    return true;
   }
 
   /// Moves time forward, firing timers in order; wall time moves along.

@@ -44,7 +44,9 @@ struct MemoryEnd {
   bool closing = false;  // close() was called here
   bool closed = false;   // on_close was called or is not due
   uint64_t taken = 0;    // by the other end's "kernel"
+  std::unique_ptr<port::Timer> linger;
   std::weak_ptr<MemoryEnd> other;
+  std::weak_ptr<MemoryEnd> self;
 };
 
 class MemoryFabric {
@@ -77,6 +79,7 @@ class MemoryConnection final : public port::Connection {
   ~MemoryConnection() override {
     end_->connection = nullptr;
     end_->closed = true;
+    end_->linger.reset();
     tell_closed(end_->other.lock());
   }
 
@@ -96,10 +99,17 @@ class MemoryConnection final : public port::Connection {
     end_->paused = paused;
     if (!paused) post_read(end_);
   }
-  void close(Duration) override {
+  void close(Duration linger) override {
     if (end_->closing || end_->closed) return;
     end_->closing = true;
     post_flush(end_);
+    end_->linger = end_->loop->make_timer();
+    end_->linger->start(linger, [fabric = &fabric_, end = end_.get()] {
+      if (auto self = end->self.lock()) {
+        self->unsent.clear();
+        flush(*fabric, self);
+      }
+    });
   }
   const port::Peer& peer() const override { return peer_; }
   uint64_t bytes_acked() const override { return end_->taken; }
@@ -200,6 +210,8 @@ class MemoryNetwork final : public port::Network {
                                             port::ConnectionHandler& handler) override {
     auto near = std::make_shared<MemoryEnd>();
     auto far = std::make_shared<MemoryEnd>();
+    near->self = near;
+    far->self = far;
     near->loop = &loop_;
     near->handler = &handler;
     near->other = far;

@@ -66,11 +66,14 @@ def main():
     options.add_argument("--base", default=os.environ.get("PH_LINT_BASE", ""), help="commit that changes count from")
     options.add_argument("--tidy-seconds", type=int, default=0, help="stop clang-tidy after that long (0: never)")
     options.add_argument("--lengths", action="store_true", help="list each file and function over the aim")
+    options.add_argument("--fix", action="store_true", help="format every file first")
     asked = options.parse_args()
 
     begun = time.monotonic()
     files = tracked_files()
     cpp = [name for name in files if name.endswith((".h", ".cc"))]
+    if asked.fix:
+        subprocess.run(["clang-format-19", "-i", *cpp], cwd=ROOT, check=True)
     faults = floors.check(ROOT, cpp) + text.check(ROOT, files) + scripts.check(ROOT, files)
     faults += check_format(cpp)
     lengths = text.lengths(ROOT, cpp)

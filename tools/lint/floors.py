@@ -75,7 +75,7 @@ def check(root, names):
             where = f"{path}:{line_of(source, found.start())}"
             kind, header = found.groups()
             if kind == '"':
-                if header.startswith("support/") and name.endswith("_test.cc"):
+                if header.startswith("support/") and name.endswith(("_test.cc", "_fixture.h")):
                     continue
                 if not (root / "appliance" / header).exists():
                     faults.append(f'{where}: includes "{header}", which is not a file of appliance/')

@@ -1,21 +1,29 @@
-// Bodies, in order; integers varint unless said otherwise, "sized" = varint length then bytes, spans = varint count,
-// then each varint first, varint length (> 0):
-//   1 HELLO    varint protocol min, max; 16 node; sized name, site, target; fixed u64 incarnation, channel; varint
-//   attempt,
-//              features, wall clock in ms
+// Frames of the link protocol as bytes. The header of every frame is in frames.h; here are the bodies, version 1.
+// Integers are varint (LEB128) unless a width is given; fixed widths are little-endian; "sized" is a varint length,
+// then bytes; "span" is varint first, varint length (> 0); "list" is a varint count, then the elements.
+//
+//   1 HELLO    u16 protocol_min, u16 protocol_max, 16 node, sized name, sized site, sized target, u64 incarnation,
+//              u64 channel, attempt, features, i64 wall time (ms since the epoch)
 //   2 REFUSE   sized reason
-//   3 RESUME   varint count, each: fixed u64 stream, varint settled
-//   4 RESUMED  varint count, each: fixed u64 stream, varint settled, highest, spans accepted, spans far, rejects
-//   5 EVENTS   fixed u64 stream; varint settled, hold epoch, first, length, events; u8 codec (bits 0-3), wants_far (bit
-//   7);
-//              rest: packed blocks
-//   6 ACK      fixed u64 stream, spans accepted, spans far, varint duplicates, rejects
-//   7 CREDIT   varint bytes
-//   8 HOLD     fixed u64 stream, sized reason          9 RELEASE  fixed u64 stream
-//  10 CLOSE    fixed u64 stream                        11 PING, 12 PONG  varint token
+//   3 RESUME   list of { u64 stream, settled, far }
+//   4 RESUMED  list of { u64 stream, settled, highest, list of span accepted, list of span far, list of reject }
+//   5 EVENTS   u64 stream, settled, far, hold_epoch, first, length (> 0), events, u8 codec, u8 flags, sized packed
+//              flags: bit 0 wants_far; others 0, a reader ignores them
+//   6 ACK      u64 stream, list of span accepted, list of span far, duplicates, list of reject
+//   7 CREDIT   bytes
+//   8 HOLD     u64 stream, sized reason
+//   9 RELEASE  u64 stream
+//  10 CLOSE    u64 stream
+//  11 PING     token
+//  12 PONG     token
 //  13 GOODBYE  sized reason
-//   rejects = varint count, each varint first, varint length, sized reason
+//   reject     varint first, varint length (> 0), sized reason
+//
+// Bounds: a list's count is checked against the bytes that are left before anything is allocated; texts are cut to
+// kReasonMax when written and refused above kTextMax when read.
 #include "codec/link/frames.h"
+
+#include <algorithm>
 
 #include "base/coding.h"
 #include "base/limits.h"
@@ -23,279 +31,351 @@
 namespace ph::link {
 namespace {
 
-constexpr size_t kHeaderBytes = 12;
-constexpr uint8_t kFormat = 1;
-constexpr size_t kListMax = 1'000'000;
-constexpr size_t kTextMax = 4096;
-constexpr uint8_t kWantsFar = 0x80;
-constexpr const char* kNames[] = {"?",      "HELLO", "REFUSE",  "RESUME", "RESUMED", "EVENTS", "ACK",
+constexpr uint8_t kVersion = 1;
+constexpr size_t kHeader = 12;
+constexpr size_t kReasonMax = 1024;
+constexpr size_t kTextMax = UINT16_MAX;
+constexpr char kWantsFar = 1;
+
+enum class Type : uint8_t {
+  hello = 1,
+  refuse,
+  resume,
+  resumed,
+  events,
+  ack,
+  credit,
+  hold,
+  release,
+  close,
+  ping,
+  pong,
+  goodbye
+};
+constexpr const char* kNames[] = {"",       "HELLO", "REFUSE",  "RESUME", "RESUMED", "EVENTS", "ACK",
                                   "CREDIT", "HOLD",  "RELEASE", "CLOSE",  "PING",    "PONG",   "GOODBYE"};
 
+// --- writing
+
+void put_reason(std::string& out, std::string_view reason) {
+  put_sized(out, reason.substr(0, kReasonMax));
+}
+void put_stream(std::string& out, StreamId stream) {
+  put_fixed<uint64_t>(out, stream.value);
+}
+void put_range(std::string& out, uint64_t first, uint64_t last) {
+  PH_ASSERT(first < last, "a range on the wire is never empty");
+  put_varint(out, first);
+  put_varint(out, last - first);
+}
 void put_spans(std::string& out, const std::vector<Span>& spans) {
   put_varint(out, spans.size());
-  // Spans need not ascend (an ACK lists them as they came), so each is written by itself.
-  for (const Span& s : spans) {
-    put_varint(out, s.first);
-    put_varint(out, s.last - s.first);
-  }
+  for (const Span& s : spans) put_range(out, s.first, s.last);
 }
-
 void put_rejects(std::string& out, const std::vector<Reject>& rejects) {
   put_varint(out, rejects.size());
   for (const Reject& r : rejects) {
-    put_varint(out, r.first);
-    put_varint(out, r.last - r.first);
-    put_sized(out, ByteView(r.reason).substr(0, kTextMax));
+    put_range(out, r.first, r.last);
+    put_reason(out, r.reason);
   }
 }
 
-struct BodyWriter {
-  std::string& out;
-  void operator()(const Hello& f) const {
-    put_varint(out, f.protocol_min);
-    put_varint(out, f.protocol_max);
-    out.append(f.node.bytes());
-    for (const std::string* text : {&f.name, &f.site, &f.target}) put_sized(out, ByteView(*text).substr(0, kTextMax));
-    put_fixed(out, f.incarnation);
-    put_fixed(out, f.channel);
-    put_varint(out, f.attempt);
-    put_varint(out, f.features);
-    put_varint(out, static_cast<uint64_t>(to_unix_ms(f.wall_time)));
+Type put(std::string& out, const Hello& f) {
+  put_fixed(out, f.protocol_min);
+  put_fixed(out, f.protocol_max);
+  out.append(f.node.bytes());
+  put_sized(out, std::string_view(f.name).substr(0, kReasonMax));
+  put_sized(out, std::string_view(f.site).substr(0, kReasonMax));
+  put_sized(out, std::string_view(f.target).substr(0, kReasonMax));
+  put_fixed(out, f.incarnation);
+  put_fixed(out, f.channel);
+  put_varint(out, f.attempt);
+  put_varint(out, f.features);
+  put_fixed(out, to_unix_ms(f.wall_time));
+  return Type::hello;
+}
+Type put(std::string& out, const Refuse& f) {
+  put_reason(out, f.reason);
+  return Type::refuse;
+}
+Type put(std::string& out, const Resume& f) {
+  put_varint(out, f.streams.size());
+  for (const Resume::Stream& s : f.streams) {
+    put_stream(out, s.stream);
+    put_varint(out, s.settled);
+    put_varint(out, s.far);
   }
-  void operator()(const Refuse& f) const { put_sized(out, ByteView(f.reason).substr(0, kTextMax)); }
-  void operator()(const Resume& f) const {
-    put_varint(out, f.streams.size());
-    for (const auto& s : f.streams) {
-      put_fixed(out, s.stream.value);
-      put_varint(out, s.settled);
-    }
+  return Type::resume;
+}
+Type put(std::string& out, const Resumed& f) {
+  put_varint(out, f.streams.size());
+  for (const Resumed::Stream& s : f.streams) {
+    put_stream(out, s.stream);
+    put_varint(out, s.settled);
+    put_varint(out, s.highest);
+    put_spans(out, s.accepted);
+    put_spans(out, s.far);
+    put_rejects(out, s.rejects);
   }
-  void operator()(const Resumed& f) const {
-    put_varint(out, f.streams.size());
-    for (const auto& s : f.streams) {
-      put_fixed(out, s.stream.value);
-      put_varint(out, s.settled);
-      put_varint(out, s.highest);
-      put_spans(out, s.accepted);
-      put_spans(out, s.far);
-      put_rejects(out, s.rejects);
-    }
-  }
-  void operator()(const Events& f) const {  // the packed blocks follow as the shared body
-    put_fixed(out, f.stream.value);
-    put_varint(out, f.settled);
-    put_varint(out, f.hold_epoch);
-    put_varint(out, f.first);
-    put_varint(out, f.last - f.first);
-    put_varint(out, f.events);
-    out.push_back(static_cast<char>((f.codec & 0x0F) | (f.wants_far ? kWantsFar : 0)));
-  }
-  void operator()(const Ack& f) const {
-    put_fixed(out, f.stream.value);
-    put_spans(out, f.accepted);
-    put_spans(out, f.far);
-    put_varint(out, f.duplicates);
-    put_rejects(out, f.rejects);
-  }
-  void operator()(const Credit& f) const { put_varint(out, f.bytes); }
-  void operator()(const Hold& f) const {
-    put_fixed(out, f.stream.value);
-    put_sized(out, ByteView(f.reason).substr(0, kTextMax));
-  }
-  void operator()(const Release& f) const { put_fixed(out, f.stream.value); }
-  void operator()(const CloseStream& f) const { put_fixed(out, f.stream.value); }
-  void operator()(const Ping& f) const { put_varint(out, f.token); }
-  void operator()(const Pong& f) const { put_varint(out, f.token); }
-  void operator()(const Goodbye& f) const { put_sized(out, ByteView(f.reason).substr(0, kTextMax)); }
-};
+  return Type::resumed;
+}
+Type put(std::string& out, const Events& f) {
+  put_stream(out, f.stream);
+  put_varint(out, f.settled);
+  put_varint(out, f.far);
+  put_varint(out, f.hold_epoch);
+  put_range(out, f.first, f.last);
+  put_varint(out, f.events);
+  out.push_back(static_cast<char>(f.codec));
+  out.push_back(f.wants_far ? kWantsFar : 0);
+  put_varint(out, f.packed.size());
+  return Type::events;
+}
+Type put(std::string& out, const Ack& f) {
+  put_stream(out, f.stream);
+  put_spans(out, f.accepted);
+  put_spans(out, f.far);
+  put_varint(out, f.duplicates);
+  put_rejects(out, f.rejects);
+  return Type::ack;
+}
+Type put(std::string& out, const Credit& f) {
+  put_varint(out, f.bytes);
+  return Type::credit;
+}
+Type put(std::string& out, const Hold& f) {
+  put_stream(out, f.stream);
+  put_reason(out, f.reason);
+  return Type::hold;
+}
+Type put(std::string& out, const Release& f) {
+  put_stream(out, f.stream);
+  return Type::release;
+}
+Type put(std::string& out, const CloseStream& f) {
+  put_stream(out, f.stream);
+  return Type::close;
+}
+Type put(std::string& out, const Ping& f) {
+  put_varint(out, f.token);
+  return Type::ping;
+}
+Type put(std::string& out, const Pong& f) {
+  put_varint(out, f.token);
+  return Type::pong;
+}
+Type put(std::string& out, const Goodbye& f) {
+  put_reason(out, f.reason);
+  return Type::goodbye;
+}
 
-/// Reads bodies; each read leaves `ok` false when the bytes are not what the type asks for.
-struct BodyReader {
-  Reader in;
-  bool ok = true;
+// --- reading: get() fills a frame and clears `good` for a value out of range; the caller checks r.ok() once at the end
 
-  uint64_t end_of(uint64_t first, uint64_t length) {
-    if (length > UINT64_MAX - first) ok = false;
-    return first + length;
+std::string get_text(Reader& r) {
+  return std::string(r.sized(kTextMax));
+}
+StreamId get_stream(Reader& r) {
+  return StreamId{r.fixed<uint64_t>()};
+}
+/// Length of a list whose elements take at least `least` bytes; 0 when it cannot be true.
+uint64_t get_count(Reader& r, size_t least, bool& good) {
+  uint64_t count = r.varint();
+  if (count <= r.rest().size() / least) return count;
+  good = false;
+  return 0;
+}
+void get_range(Reader& r, uint64_t& first, uint64_t& last, bool& good) {
+  first = r.varint();
+  uint64_t length = r.varint();
+  last = first + length;
+  if (last <= first) good = false;
+}
+void get_spans(Reader& r, std::vector<Span>& spans, bool& good) {
+  uint64_t count = get_count(r, 2, good);
+  spans.resize(count);
+  for (Span& s : spans) get_range(r, s.first, s.last, good);
+}
+void get_rejects(Reader& r, std::vector<Reject>& rejects, bool& good) {
+  uint64_t count = get_count(r, 3, good);
+  for (uint64_t i = 0; i < count && good && r.ok(); ++i) {
+    Reject& reject = rejects.emplace_back();
+    get_range(r, reject.first, reject.last, good);
+    reject.reason = get_text(r);
   }
-  std::string text() { return std::string(in.sized(kTextMax)); }
-  uint64_t count() {
-    uint64_t n = in.varint();
-    // Every element takes at least two bytes: a count that cannot be there is refused before anything is reserved.
-    if (n > kListMax || n > in.rest().size()) ok = false;
-    return ok ? n : 0;
-  }
-  std::vector<Span> spans() {
-    std::vector<Span> out(count());
-    for (Span& s : out) {
-      s.first = in.varint();
-      s.last = end_of(s.first, in.varint());
-      if (!in.ok() || s.first == s.last) ok = false;
-      if (!ok) return {};
-    }
-    return out;
-  }
-  std::vector<Reject> rejects() {
-    std::vector<Reject> out(count());
-    for (Reject& r : out) {
-      r.first = in.varint();
-      r.last = end_of(r.first, in.varint());
-      r.reason = text();
-      if (!in.ok() || r.first == r.last) ok = false;
-      if (!ok) return {};
-    }
-    return out;
-  }
-  StreamId stream() { return StreamId{in.fixed<uint64_t>()}; }
+}
 
-  Frame hello() {
-    Hello f;
-    f.protocol_min = static_cast<uint16_t>(in.varint());
-    f.protocol_max = static_cast<uint16_t>(in.varint());
-    if (auto node = NodeId::from_bytes(in.take(16))) f.node = *node;
-    f.name = text();
-    f.site = text();
-    f.target = text();
-    f.incarnation = in.fixed<uint64_t>();
-    f.channel = in.fixed<uint64_t>();
-    f.attempt = in.varint();
-    f.features = in.varint();
-    f.wall_time = from_unix_ms(static_cast<int64_t>(in.varint()));
-    return f;
+void get(Reader& r, Hello& f, bool& good) {
+  f.protocol_min = r.fixed<uint16_t>();
+  f.protocol_max = r.fixed<uint16_t>();
+  if (auto node = NodeId::from_bytes(r.take(16))) f.node = *node;
+  f.name = get_text(r);
+  f.site = get_text(r);
+  f.target = get_text(r);
+  f.incarnation = r.fixed<uint64_t>();
+  f.channel = r.fixed<uint64_t>();
+  f.attempt = r.varint();
+  f.features = r.varint();
+  f.wall_time = from_unix_ms(r.fixed<int64_t>());
+  if (f.protocol_min > f.protocol_max) good = false;
+}
+void get(Reader& r, Refuse& f, bool&) {
+  f.reason = get_text(r);
+}
+void get(Reader& r, Resume& f, bool& good) {
+  uint64_t count = get_count(r, 10, good);
+  f.streams.resize(count);
+  for (Resume::Stream& s : f.streams) {
+    s.stream = get_stream(r);
+    s.settled = r.varint();
+    s.far = r.varint();
   }
-  Frame resume() {
-    Resume f;
-    f.streams.resize(count());
-    for (auto& s : f.streams) {
-      s.stream = stream();
-      s.settled = in.varint();
-      if (!in.ok()) break;
-    }
-    return f;
+}
+void get(Reader& r, Resumed& f, bool& good) {
+  uint64_t count = get_count(r, 13, good);
+  for (uint64_t i = 0; i < count && good && r.ok(); ++i) {
+    Resumed::Stream& s = f.streams.emplace_back();
+    s.stream = get_stream(r);
+    s.settled = r.varint();
+    s.highest = r.varint();
+    get_spans(r, s.accepted, good);
+    get_spans(r, s.far, good);
+    get_rejects(r, s.rejects, good);
   }
-  Frame resumed() {
-    Resumed f;
-    f.streams.resize(count());
-    for (auto& s : f.streams) {
-      s.stream = stream();
-      s.settled = in.varint();
-      s.highest = in.varint();
-      s.accepted = spans();
-      s.far = spans();
-      s.rejects = rejects();
-      if (!in.ok() || !ok) break;
-    }
-    return f;
+}
+void get(Reader& r, Events& f, bool& good) {
+  f.stream = get_stream(r);
+  f.settled = r.varint();
+  f.far = r.varint();
+  uint64_t epoch = r.varint();
+  if (epoch > UINT32_MAX) good = false;
+  f.hold_epoch = static_cast<uint32_t>(epoch);
+  get_range(r, f.first, f.last, good);
+  f.events = r.varint();
+  f.codec = r.fixed<uint8_t>();
+  f.wants_far = r.fixed<char>() & kWantsFar;
+  f.packed = Slice(nullptr, r.sized());
+}
+void get(Reader& r, Ack& f, bool& good) {
+  f.stream = get_stream(r);
+  get_spans(r, f.accepted, good);
+  get_spans(r, f.far, good);
+  f.duplicates = r.varint();
+  get_rejects(r, f.rejects, good);
+}
+void get(Reader& r, Credit& f, bool&) {
+  f.bytes = r.varint();
+}
+void get(Reader& r, Hold& f, bool&) {
+  f.stream = get_stream(r);
+  f.reason = get_text(r);
+}
+void get(Reader& r, Release& f, bool&) {
+  f.stream = get_stream(r);
+}
+void get(Reader& r, CloseStream& f, bool&) {
+  f.stream = get_stream(r);
+}
+void get(Reader& r, Ping& f, bool&) {
+  f.token = r.varint();
+}
+void get(Reader& r, Pong& f, bool&) {
+  f.token = r.varint();
+}
+void get(Reader& r, Goodbye& f, bool&) {
+  f.reason = get_text(r);
+}
+
+template <class F>
+Result<Frame> parse(Type type, ByteView body) {
+  Reader r(body);
+  F frame;
+  bool good = true;
+  get(r, frame, good);
+  if (!good || !r.ok()) return fail(errors::malformed, kNames[static_cast<size_t>(type)]);
+  return Frame(std::move(frame));
+}
+
+Result<Frame> parse_any(Type type, ByteView body) {
+  switch (type) {
+    case Type::hello:
+      return parse<Hello>(type, body);
+    case Type::refuse:
+      return parse<Refuse>(type, body);
+    case Type::resume:
+      return parse<Resume>(type, body);
+    case Type::resumed:
+      return parse<Resumed>(type, body);
+    case Type::events:
+      return parse<Events>(type, body);
+    case Type::ack:
+      return parse<Ack>(type, body);
+    case Type::credit:
+      return parse<Credit>(type, body);
+    case Type::hold:
+      return parse<Hold>(type, body);
+    case Type::release:
+      return parse<Release>(type, body);
+    case Type::close:
+      return parse<CloseStream>(type, body);
+    case Type::ping:
+      return parse<Ping>(type, body);
+    case Type::pong:
+      return parse<Pong>(type, body);
+    case Type::goodbye:
+      return parse<Goodbye>(type, body);
   }
-  Frame events() {
-    Events f;
-    f.stream = stream();
-    f.settled = in.varint();
-    f.hold_epoch = static_cast<uint32_t>(in.varint());
-    f.first = in.varint();
-    f.last = end_of(f.first, in.varint());
-    f.events = in.varint();
-    auto bits = in.fixed<uint8_t>();
-    f.codec = bits & 0x0F;
-    f.wants_far = bits & kWantsFar;
-    if (f.first == f.last) ok = false;
-    f.packed = Slice(nullptr, in.rest());
-    return f;
-  }
-  Frame ack() {
-    Ack f;
-    f.stream = stream();
-    f.accepted = spans();
-    f.far = spans();
-    f.duplicates = in.varint();
-    f.rejects = rejects();
-    return f;
-  }
-  std::optional<Frame> read(uint8_t type) {
-    switch (type) {
-      case 1:
-        return hello();
-      case 2:
-        return Refuse{text()};
-      case 3:
-        return resume();
-      case 4:
-        return resumed();
-      case 5:
-        return events();
-      case 6:
-        return ack();
-      case 7:
-        return Credit{in.varint()};
-      case 8: {
-        StreamId s = stream();
-        return Hold{s, text()};
-      }
-      case 9:
-        return Release{stream()};
-      case 10:
-        return CloseStream{stream()};
-      case 11:
-        return Ping{in.varint()};
-      case 12:
-        return Pong{in.varint()};
-      case 13:
-        return Goodbye{text()};
-      default:
-        return std::nullopt;
-    }
-  }
-};
+  return fail(errors::malformed, "type");
+}
+
+std::string type_name(uint8_t type) {
+  return type >= 1 && type < std::size(kNames) ? kNames[type] : "type " + std::to_string(type);
+}
 
 }  // namespace
 
 Encoded encode(const Frame& frame) {
   Encoded out;
-  out.head.assign(kHeaderBytes, '\0');
-  std::visit(BodyWriter{out.head}, frame);
+  out.head.reserve(96);
+  out.head.resize(kHeader);
+  Type type = std::visit([&](const auto& f) { return put(out.head, f); }, frame);
   if (const auto* events = std::get_if<Events>(&frame)) out.body = events->packed;
-  size_t body = out.head.size() - kHeaderBytes + out.body.size();
-  PH_ASSERT(body <= limits::kFrameMax, "a sender keeps its frames below the limit");
+  size_t length = out.size() - kHeader;
+  PH_ASSERT(length <= limits::kFrameMax, "whoever makes a frame keeps it below kFrameMax");
   char* p = out.head.data();
-  auto length = static_cast<uint32_t>(body);
-  std::memcpy(p, &length, 4);
-  p[4] = static_cast<char>(kFormat);
-  p[5] = static_cast<char>(frame.index() + 1);
-  ByteView head(out.head);
-  uint32_t crc = crc32c(out.body.view(), crc32c(head.substr(kHeaderBytes), crc32c(head.substr(4, 4))));
+  auto length32 = static_cast<uint32_t>(length);
+  std::memcpy(p, &length32, 4);
+  p[4] = static_cast<char>(kVersion);
+  p[5] = static_cast<char>(type);
+  p[6] = p[7] = 0;
+  ByteView head = out.head;
+  uint32_t crc = crc32c(out.body.view(), crc32c(head.substr(kHeader), crc32c(head.substr(4, 4))));
   std::memcpy(p + 8, &crc, 4);
   return out;
 }
 
 Result<Decoded> decode(ByteView bytes) {
   Decoded out;
-  if (bytes.size() < kHeaderBytes) {
-    out.wanted = kHeaderBytes;
+  if (bytes.size() < 4) {
+    out.wanted = kHeader;
     return out;
   }
-  auto length = load_fixed<uint32_t>(bytes.data());
-  auto format = static_cast<uint8_t>(bytes[4]);
+  size_t length = load_fixed<uint32_t>(bytes.data());
+  if (length > limits::kFrameMax) return fail(errors::frame_too_long, std::to_string(length) + " bytes");
+  out.wanted = kHeader + length;
+  if (bytes.size() < 6) return out;
+  auto version = static_cast<uint8_t>(bytes[4]);
   auto type = static_cast<uint8_t>(bytes[5]);
-  const char* name = type < std::size(kNames) ? kNames[type] : kNames[0];
-  if (format != kFormat) {
-    if (format > kFormat && format < 32) return fail(errors::newer_format, "frame format " + std::to_string(format));
-    return fail(errors::malformed, "these are not frames of the link protocol");
-  }
-  if (length > limits::kFrameMax)
-    return fail(errors::frame_too_long, std::string(name) + " of " + std::to_string(length) + " bytes");
-  if (bytes.size() < kHeaderBytes + length) {
-    out.wanted = kHeaderBytes + length;
-    return out;
-  }
-  ByteView body = bytes.substr(kHeaderBytes, length);
+  if (version > kVersion) return fail(errors::newer_format, type_name(type) + " in format " + std::to_string(version));
+  if (version == 0) return fail(errors::malformed, type_name(type) + " in format 0");
+  if (bytes.size() < out.wanted) return out;
+  ByteView body = bytes.substr(kHeader, length);
   if (crc32c(body, crc32c(bytes.substr(4, 4))) != load_fixed<uint32_t>(bytes.data() + 8))
-    return fail(errors::bad_crc, name);
-  out.consumed = kHeaderBytes + length;
-  BodyReader reader{Reader(body)};
-  auto frame = reader.read(type);
-  if (!frame) return out;  // unknown type: skipped
-  if (!reader.ok || !reader.in.ok()) return fail(errors::malformed, name);
-  out.frame = std::move(*frame);
+    return fail(errors::bad_crc, type_name(type));
+  out.consumed = out.wanted;
+  out.wanted = 0;
+  if (type < 1 || type >= std::size(kNames)) return out;
+  PH_ASSIGN(Frame frame, parse_any(static_cast<Type>(type), body));
+  out.frame = std::move(frame);
   return out;
 }
 

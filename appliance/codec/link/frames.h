@@ -64,12 +64,15 @@ struct Resume {
   struct Stream {
     StreamId stream;
     uint64_t settled = 0;
+    uint64_t far = 0;  // as in EVENTS
     bool operator==(const Stream&) const = default;
   };
   std::vector<Stream> streams;
   bool operator==(const Resume&) const = default;
 };
-/// Receiver: for each stream asked about, in the same order, what it holds.
+/// Receiver: for each stream asked about, in the same order, what it holds; one RESUMED for each RESUME, also for an
+/// empty one. It is answered when nothing of these streams is being written: what an older connection brought is either
+/// accepted or given up by then, so that "not here" is final.
 struct Resumed {
   struct Stream {
     StreamId stream;
@@ -93,6 +96,8 @@ struct Events {
   uint8_t codec = 0;       // 0 none, 1 zstd (feature bit 0)
   bool wants_far = false;  // the source is released by far acknowledgements: ACK.far is asked for
   Slice packed;            // as port::Batch::packed
+  uint64_t far = 0;        // everything below is far already as the sender knows, also what went to other receivers: a
+                           // receiver marks it far, so that its set of far ranges collapses
 };
 struct Ack {
   StreamId stream;

@@ -303,7 +303,8 @@ void encode_properties(const Properties& properties, PacketType packet, std::str
 
 ByteView forwarded(const Properties& properties, std::string& scratch) {
   auto stays = [](PropertyId id) {
-    return id != PropertyId::topic_alias && id != PropertyId::message_expiry && id != PropertyId::subscription_id;
+    return id != PropertyId::topic_alias && id != PropertyId::message_expiry && id != PropertyId::subscription_id &&
+           id != PropertyId::will_delay;
   };
   ByteView raw = properties.raw;
   RawProperty p;

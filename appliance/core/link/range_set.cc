@@ -6,15 +6,19 @@ namespace ph::link {
 
 void RangeSet::add(uint64_t first, uint64_t last) {
   if (first >= last) return;
-  // The first range that could touch [first, last): the one before, if it reaches that far.
   auto it = ranges_.upper_bound(first);
-  if (it != ranges_.begin() && std::prev(it)->second >= first) --it;
-  while (it != ranges_.end() && it->first <= last) {
-    first = std::min(first, it->first);
-    last = std::max(last, it->second);
-    it = ranges_.erase(it);
+  if (it != ranges_.begin() && std::prev(it)->second >= first) {
+    --it;
+    if (it->second >= last) return;
+    it->second = last;
+  } else {
+    it = ranges_.emplace_hint(it, first, last);
   }
-  ranges_.emplace_hint(it, first, last);
+  auto next = std::next(it);
+  while (next != ranges_.end() && next->first <= it->second) {
+    it->second = std::max(it->second, next->second);
+    next = ranges_.erase(next);
+  }
 }
 
 void RangeSet::add(const RangeSet& other) {
@@ -26,17 +30,15 @@ void RangeSet::remove(uint64_t first, uint64_t last) {
   auto it = ranges_.upper_bound(first);
   if (it != ranges_.begin() && std::prev(it)->second > first) --it;
   while (it != ranges_.end() && it->first < last) {
-    auto [begin, end] = *it;
+    uint64_t from = it->first, to = it->second;
     it = ranges_.erase(it);
-    if (begin < first) ranges_.emplace(begin, first);
-    if (end > last) ranges_.emplace(last, end);
+    if (from < first) ranges_.emplace_hint(it, from, first);
+    if (to > last) it = ranges_.emplace_hint(it, last, to);
   }
 }
 
 bool RangeSet::contains(uint64_t first, uint64_t last) const {
-  if (first >= last) return true;
-  auto it = ranges_.upper_bound(first);
-  return it != ranges_.begin() && std::prev(it)->second >= last;
+  return first >= last || contiguous_from(first) >= last;
 }
 
 bool RangeSet::intersects(uint64_t first, uint64_t last) const {
@@ -46,15 +48,24 @@ bool RangeSet::intersects(uint64_t first, uint64_t last) const {
 }
 
 std::vector<Range> RangeSet::missing(uint64_t first, uint64_t last) const {
-  std::vector<Range> holes;
-  auto it = ranges_.upper_bound(first);
-  if (it != ranges_.begin()) first = std::max(first, std::prev(it)->second);
-  for (; first < last && it != ranges_.end() && it->first < last; ++it) {
-    holes.push_back({first, it->first});
-    first = it->second;
+  std::vector<Range> gaps;
+  uint64_t at = std::min(contiguous_from(first), last);
+  for (auto it = ranges_.upper_bound(at); at < last; ++it) {
+    uint64_t end = it == ranges_.end() ? last : std::min(it->first, last);
+    if (at < end) gaps.push_back({at, end});
+    if (end == last) break;
+    at = it->second;
   }
-  if (first < last) holes.push_back({first, last});
-  return holes;
+  return gaps;
+}
+
+std::vector<Range> RangeSet::within(uint64_t first, uint64_t last) const {
+  std::vector<Range> parts;
+  auto it = ranges_.upper_bound(first);
+  if (it != ranges_.begin() && std::prev(it)->second > first) --it;
+  for (; it != ranges_.end() && it->first < last; ++it)
+    parts.push_back({std::max(it->first, first), std::min(it->second, last)});
+  return parts;
 }
 
 uint64_t RangeSet::contiguous_from(uint64_t from) const {
@@ -86,16 +97,17 @@ void RangeSet::encode(std::string& out) const {
 bool RangeSet::decode(Reader& in, size_t max) {
   ranges_.clear();
   uint64_t count = in.varint();
-  if (!in.ok() || count > max) return false;
+  if (!in.ok() || count > max || count > in.rest().size() / 2) return false;
   uint64_t end = 0;
   for (uint64_t i = 0; i < count; ++i) {
-    uint64_t gap = in.varint();
+    uint64_t distance = in.varint();
     uint64_t length = in.varint();
-    if (!in.ok() || length == 0 || (i > 0 && gap == 0) || gap > UINT64_MAX - end || length > UINT64_MAX - end - gap)
-      return false;
-    uint64_t first = end + gap;
-    end = first + length;
-    ranges_.emplace_hint(ranges_.end(), first, end);
+    if (!in.ok() || length == 0 || (distance == 0 && i > 0)) return false;
+    uint64_t first = end + distance;
+    uint64_t last = first + length;
+    if (first < end || last < first) return false;
+    ranges_.emplace_hint(ranges_.end(), first, last);
+    end = last;
   }
   return true;
 }

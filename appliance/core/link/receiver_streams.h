@@ -59,7 +59,7 @@ class ReceiverStreams {
   virtual void commit(const StreamKey& key, const std::vector<Range>& ranges) = 0;
 
   /// [first, last) is durable at the end of its way, or will be with the commit that it is admitted for. Returns
-  /// whether that was new.
+  /// whether that was new. Also for what the sender tells in Events::far: [0, far).
   virtual bool far(const StreamKey& key, uint64_t first, uint64_t last) = 0;
   virtual std::string value(const StreamKey& key, WallTime now) = 0;
 
@@ -68,6 +68,9 @@ class ReceiverStreams {
   /// Parts of [first, last) that are durable at the end of their way, ascending.
   virtual std::vector<Range> far_held(const StreamKey& key, uint64_t first, uint64_t last) const = 0;
 
+  /// Whether ranges of the stream are admitted and neither committed nor abandoned yet. RESUMED and HOLD for it wait
+  /// for that: both promise the sender that what is not acknowledged is not here.
+  virtual bool writing(const StreamKey& key) const = 0;
   virtual Resumed::Stream resume(const StreamKey& key, uint64_t settled) = 0;
   /// Forgets a stream; true if it was known (the caller removes its key).
   virtual bool close(const StreamKey& key) = 0;

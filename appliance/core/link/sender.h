@@ -46,6 +46,11 @@ struct SenderOptions {
   Duration resume_timeout = limits::kResumeTimeout;
   Duration probe_min = limits::kProbeMin;
   Duration probe_max = limits::kProbeMax;
+  /// Receivers report a reject again until they are told a `settled` above it. They are told so only when the source's
+  /// cursor is stored behind it, so that a crash loses neither the dead letter nor its count (amendment 14): when
+  /// stored() says so, or, without `confirms_stored`, this long after Advanced. Sources store within a second.
+  bool confirms_stored = false;
+  Duration reject_linger = 10s;
 };
 
 /// A run of consecutive blocks of one stream (port::Batch, kept apart because a core knows no port).
@@ -60,7 +65,10 @@ struct SenderStream {
   StreamId stream;
   uint64_t settled = 0;
   uint64_t far = 0;
-  uint64_t assigned = UINT64_MAX;  // one past the last position the source ever gave out; UINT64_MAX: it cannot tell
+  /// One past the last position that an earlier run may have given out (the end of the log or file as found at start
+  /// will do). Bounds what counts as rerouted unasked after a restart, and tells a rolled back node (Renew).
+  /// UINT64_MAX: the source cannot tell.
+  uint64_t assigned = UINT64_MAX;
   std::vector<std::string> receivers;
 };
 
@@ -68,6 +76,7 @@ namespace effect {
 struct Connect {
   ReceiverIndex receiver;
 };
+/// Final: the driver does not answer it by disconnected(), and nothing of the old connection is passed in any more.
 struct Disconnect {
   ReceiverIndex receiver;
   std::string reason;
@@ -111,7 +120,7 @@ struct Renew {
   SourceIndex source;
   StreamId stream;
 };
-/// The source's bytes have room again, or it may begin: pull.
+/// A source that had no room has some again, or may begin: pull.
 struct Wanted {};
 }  // namespace effect
 using SenderEffect =
@@ -150,11 +159,18 @@ class Sender {
   virtual void progressed(ReceiverIndex receiver, Instant now) = 0;
   virtual void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) = 0;
 
-  /// Bytes that offer() may bring now; 0 while starting up, or when the window is full, or no receiver can take more.
+  /// The source's cursor of the stream is durable up to `settled`, and so are the dead letters below it.
+  virtual void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) = 0;
+
+  /// Bytes that offer() may bring now; 0 while no receiver is ready or the window is full. Memory stays below twice the
+  /// window: up to one window more may be parked for streams that every ready receiver holds.
   virtual size_t room() const = 0;
+  /// The same for one source: 0 also while much of it is parked (HOLD), so that the others' share of the window stays
+  /// free, and while one of its streams has kSpanMax batches above its settled position.
+  virtual size_t room(SourceIndex source) const = 0;
   /// The next batch of a source; positions follow the stream's last batch (or its settled position).
   virtual void offer(SourceIndex source, SenderBatch batch, Instant now) = 0;
-  /// The stream has ended and is settled: CLOSE goes to every receiver that used it and is connected.
+  /// The stream has ended: as soon as it is settled, CLOSE goes to every receiver that used it and is connected.
   virtual void close_stream(StreamId stream) = 0;
 
   virtual void tick(Instant now) = 0;

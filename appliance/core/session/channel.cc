@@ -36,6 +36,10 @@ Channel::Consumed Channel::take_held(ByteView more, Instant now) {
 /// Every whole packet in the bytes, in one go.
 Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
   size_t used = 0;
+  // What is no MQTT at all (a browser, a scanner) is not waited for.
+  const bool starts_wrong =
+      !bytes.empty() && static_cast<uint8_t>(bytes[0]) >> 4 != static_cast<int>(PacketType::connect);
+  if (state_ == State::waiting && starts_wrong) fail(ReasonCode::protocol_error);
   while (state_ == State::waiting || state_ == State::open) {
     auto framed = mqtt::next_frame(bytes.substr(used), limits_.packet_max);
     if (!framed) {

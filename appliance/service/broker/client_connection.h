@@ -25,6 +25,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   uint64_t bytes_acked() const { return socket_->bytes_acked(); }
 
   Client* client = nullptr;  // set by the worker between accept and end
+  uint32_t check = 0;        // the worker's: serial of the look that is due next
 
   // port::ConnectionHandler
   void on_open(port::Connection&) override {}

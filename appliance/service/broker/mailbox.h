@@ -63,10 +63,11 @@ class Mailbox {
   bool push(std::unique_ptr<Batch> batch) {
     weight_.fetch_add(batch->weight, std::memory_order_relaxed);
     Batch* b = batch.release();
-    b->next = head_.load(std::memory_order_relaxed);
-    while (!head_.compare_exchange_weak(b->next, b, std::memory_order_release, std::memory_order_relaxed)) {
-    }
-    return b->next == nullptr;
+    Batch* below = head_.load(std::memory_order_relaxed);
+    do {
+      b->next = below;
+    } while (!head_.compare_exchange_weak(below, b, std::memory_order_release, std::memory_order_relaxed));
+    return below == nullptr;  // the batch itself may be gone by now
   }
 
   /// The owner's thread: everything there is, oldest first.

@@ -57,7 +57,7 @@ port::ConnectionHandler* Worker::accept(std::unique_ptr<port::Connection>&& sock
   connections_.emplace(id, std::move(connection));
   context_.counters.connections.add();
   context_.counters.connections_in.add();
-  schedule_check(id, handler->channel().deadline());
+  schedule_check(*handler, handler->channel().deadline());
   return handler;
 }
 
@@ -88,22 +88,22 @@ void Worker::start_ticking() {
 
 /// A connection stands in one slot of the wheel, and moves on when it is looked at before its time: keep-alive costs
 /// nothing per packet and one look per period.
-void Worker::schedule_check(uint64_t connection, Instant at) {
+void Worker::schedule_check(ClientConnection& connection, Instant at) {
   const Duration left = std::max(at - loop_.now(), Duration::zero());
   const auto ticks = static_cast<size_t>(std::min<Duration::rep>(left / kTick + 1, kWheelTicks - 1));
-  wheel_[(wheel_at_ + ticks) % kWheelTicks].push_back(connection);
+  wheel_[(wheel_at_ + ticks) % kWheelTicks].push_back({connection.id(), ++connection.check});
 }
 
 void Worker::tick() {
   const Instant now = loop_.now();
   wheel_at_ = (wheel_at_ + 1) % kWheelTicks;
-  const std::vector<uint64_t> looked_at = std::exchange(wheel_[wheel_at_], {});
-  for (uint64_t id : looked_at) {
-    auto it = connections_.find(id);
-    if (it == connections_.end()) continue;
+  const std::vector<Check> due = std::exchange(wheel_[wheel_at_], {});
+  for (const Check& check : due) {
+    auto it = connections_.find(check.connection);
+    if (it == connections_.end() || it->second->check != check.serial) continue;
     session::Channel& channel = it->second->channel();
     channel.tick(now);
-    schedule_check(id, std::min(channel.deadline(), now + kTick * static_cast<int>(kWheelTicks)));
+    schedule_check(*it->second, std::min(channel.deadline(), now + kTick * static_cast<int>(kWheelTicks)));
   }
   on_due(now);
   check_congested(now);

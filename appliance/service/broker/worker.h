@@ -137,7 +137,7 @@ class Worker {
   port::ConnectionHandler* accept(std::unique_ptr<port::Connection>&& socket);
   void tick();
   void check_congested(Instant now);
-  void schedule_check(uint64_t connection, Instant at);
+  void schedule_check(ClientConnection& connection, Instant at);
   Batch& outbox(uint32_t worker);
   void send_task(uint32_t worker, WorkerTask task);
   void schedule_flush();
@@ -232,7 +232,11 @@ class Worker {
   std::unique_ptr<port::Timer> held_back_timer_;
 
   std::unique_ptr<port::Timer> ticker_;
-  std::vector<std::vector<uint64_t>> wheel_;  // connections by the tick that looks at them
+  struct Check {
+    uint64_t connection;
+    uint32_t serial;  // an older one is void
+  };
+  std::vector<std::vector<Check>> wheel_;  // connections by the tick that looks at them
   size_t wheel_at_ = 0;
   std::unordered_map<uint64_t, Congestion> congested_;
 };

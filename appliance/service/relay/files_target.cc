@@ -11,6 +11,7 @@ FilesTarget::FilesTarget(port::EventSource& source, chunk::FilesSink& sink, comm
 
 FilesTarget::~FilesTarget() {
   *alive_ = false;
+  source_.on_ready([] {});
 }
 
 void FilesTarget::start() {

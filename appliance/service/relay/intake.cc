@@ -159,6 +159,7 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
   }
+  streams_->far(key, 0, events.far);
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
   arrival->fresh = *fresh;
@@ -324,10 +325,27 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
 
 void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason) {
   if (held_.contains(key)) return;
-  held_[key] = {route, ++hold_epochs_[key]};
+  uint32_t epoch = ++hold_epochs_[key];
+  held_[key] = {route, epoch, false};
+  // HOLD promises that what is not acknowledged is not here: batches of the stream that wait for their commit come
+  // first.
+  if (!streams_->writing(key)) return say_hold(key, epoch, reason);
+  after_writes([this, key, epoch, why = std::string(reason)] { say_hold(key, epoch, why); });
+}
+
+void Intake::say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason) {
+  auto held = held_.find(key);
+  if (held == held_.end() || held->second.epoch != epoch || held->second.said) return;  // another session speaks now
+  held->second.said = true;
   auto it = clients_.find(key);
   if (it == clients_.end()) return;
   if (auto client = it->second.lock()) client->hold(key.stream, reason);
+}
+
+void Intake::after_writes(port::Task task) {
+  committer_.request({}, {}, [alive = alive_, task = std::move(task)](const Result<>&) mutable {
+    if (*alive) task();
+  });
 }
 
 void Intake::arm_retry() {
@@ -336,7 +354,7 @@ void Intake::arm_retry() {
 
 void Intake::release_held() {
   for (auto it = held_.begin(); it != held_.end();) {
-    if (it->second.route != SIZE_MAX && options_.routes[it->second.route].full()) {
+    if (!it->second.said || (it->second.route != SIZE_MAX && options_.routes[it->second.route].full())) {
       ++it;
       continue;
     }

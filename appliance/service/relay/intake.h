@@ -71,6 +71,10 @@ class Intake {
   /// Reads what the store knows. Errors: of the store, link.malformed (names the key).
   Result<> load();
 
+  /// Whether something of the stream is being written.
+  bool writing(const link::StreamKey& key) const { return streams_->writing(key); }
+  /// Runs `task` when all that is being written now, or waits for it, is durable or given up.
+  void after_writes(port::Task task);
   /// The session that speaks for a stream from now on; what was held for an older one is held no more.
   link::Resumed::Stream resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client);
   /// Takes an EVENTS frame of `frame_bytes`. False: it breaks a bound (holes without end) and the session must end.
@@ -93,12 +97,14 @@ class Intake {
   struct Held {
     size_t route = 0;  // SIZE_MAX: waits for retry_ alone
     uint32_t epoch = 0;
+    bool said = false;  // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
   void hold(const link::StreamKey& key, size_t route, std::string_view reason);
+  void say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason);
   void release_held();
   void arm_retry();
   void put_counters(port::WriteBatch& entries, const Arrival& arrival) const;

@@ -1,5 +1,7 @@
 #include "service/relay/link_server.h"
 
+#include <algorithm>
+
 #include "base/limits.h"
 #include "base/log.h"
 #include "service/relay/handshake.h"
@@ -126,11 +128,7 @@ class LinkServer::Session : public port::ConnectionHandler,
       if (!server_.intake_.take(key(events->stream), hello_.site, *events, bytes, shared_from_this()))
         protocol_error("EVENTS that cannot be taken");
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
-      link::Resumed answer;
-      for (const auto& s : resume->streams)
-        answer.streams.push_back(server_.intake_.resume(key(s.stream), s.settled, weak_from_this()));
-      send(answer);
-      flush();
+      on_resume(*resume);
     } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
       server_.intake_.close(key(close->stream));
     } else if (auto* ping = std::get_if<link::Ping>(&frame)) {
@@ -157,6 +155,29 @@ class LinkServer::Session : public port::ConnectionHandler,
     server_.introduced(*this);
     log_info("link_session_opened",
              {{"peer", peer()}, {"node", hello.name}, {"site", hello.site}, {"target", hello.target}});
+    flush();
+  }
+
+  /// What an older connection brought may still be on its way to the disk: the answer waits for it, so that "not here"
+  /// is final. Answers leave in the order of the questions.
+  void on_resume(const link::Resume& resume) {
+    bool writing = std::any_of(resume.streams.begin(), resume.streams.end(),
+                               [this](const auto& s) { return server_.intake_.writing(key(s.stream)); });
+    if (!writing && resumes_waiting_ == 0) return answer_resume(resume);
+    ++resumes_waiting_;
+    server_.intake_.after_writes([weak = weak_from_this(), resume] {
+      auto self = weak.lock();
+      if (!self) return;
+      --self->resumes_waiting_;
+      if (!self->closing_) self->answer_resume(resume);
+    });
+  }
+
+  void answer_resume(const link::Resume& resume) {
+    link::Resumed answer;
+    for (const auto& s : resume.streams)
+      answer.streams.push_back(server_.intake_.resume(key(s.stream), s.settled, weak_from_this()));
+    send(answer);
     flush();
   }
 
@@ -193,6 +214,7 @@ class LinkServer::Session : public port::ConnectionHandler,
   bool ready_ = false;
   bool closing_ = false;
   bool flush_posted_ = false;
+  size_t resumes_waiting_ = 0;
   std::map<StreamId, link::Ack> acks_;
   uint64_t received_ = 0;
   uint64_t consumed_ = 0;

@@ -44,6 +44,7 @@ MqttTarget::MqttTarget(std::string topic_template, port::EventSource& source, po
 
 MqttTarget::~MqttTarget() {
   *alive_ = false;
+  source_.on_ready([] {});
 }
 
 void MqttTarget::start() {

@@ -24,9 +24,11 @@ class Upstream::Link : public port::ConnectionHandler {
     ++attempt_;
     const auto& address = up_.options_.addresses[index_];
     handshake_->start(limits::kHandshakeTimeout, [this] { fail("no HELLO within the handshake timeout"); });
-    connection_ = up_.network_.connect(
-        address.endpoint, {.tls = up_.options_.tls, .server_name = {}, .connect_timeout = up_.options_.connect_timeout},
-        *this);
+    connection_ = up_.network_.connect(address.endpoint,
+                                       {.tls = up_.options_.tls,
+                                        .server_name = up_.options_.server_name,
+                                        .connect_timeout = up_.options_.connect_timeout},
+                                       *this);
   }
   void close() {
     handshake_->cancel();
@@ -152,6 +154,10 @@ Upstream::Upstream(UpstreamOptions options, port::Loop& loop, port::Network& net
 
 Upstream::~Upstream() {
   *alive_ = false;
+  for (port::EventSource* s : sources_) {
+    s->on_ready([] {});
+    s->on_closed([](StreamId) {});
+  }
 }
 
 void Upstream::start() {
@@ -206,12 +212,12 @@ void Upstream::pull() {
   // A turn moves a bounded amount, so that the loop gets to its sockets between.
   constexpr int kBatchesPerTurn = 16;
   for (int moved = 0; moved < kBatchesPerTurn;) {
-    size_t room = sender_->room();
-    if (room == 0) return;
+    if (sender_->room() == 0) return;
     size_t tried = 0;
     for (; tried < sources_.size(); ++tried) {
       size_t i = next_source_++ % sources_.size();
-      if (!ready_[i]) continue;
+      size_t room = ready_[i] ? sender_->room(i) : 0;
+      if (room == 0) continue;
       auto batch = sources_[i]->next(std::min(room, kBatchBytes));
       if (!batch) {
         ready_[i] = false;

@@ -24,6 +24,7 @@ struct UpstreamOptions {
   };
   std::vector<Address> addresses;
   std::shared_ptr<port::TlsContext> tls;
+  std::string server_name;  // of the peers' certificates; empty: each address's host
   size_t window_bytes = limits::kWindowDefault;
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;

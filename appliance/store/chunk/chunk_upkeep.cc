@@ -84,6 +84,9 @@ Result<> ChunkWriter::recover(ChunkCategory& c) {
   PH_TRY(cut_back(c, c.stored.last));
   for (const ChunkMark& mark : c.stored.abandoned) PH_TRY(cut_back(c, mark));
   for (ChunkName name : unhappened) PH_TRY(remove_unhappened(c, name));
+  // Also when none is there: a process killed before this point may have removed them, and the next reservation
+  // replaces this one.
+  if (c.stored.reserved_first) PH_TRY(files_.sync_directory(c.path));
   c.stored.abandoned.clear();
   if (c.stored.last.size > 0) c.filled = std::max(c.filled, c.stored.last.name);
   if (!c.open) PH_TRY(adopt_empty(c));

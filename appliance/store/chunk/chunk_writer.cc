@@ -3,6 +3,7 @@
 #include "store/chunk/chunk_writer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/log.h"
 
@@ -21,6 +22,7 @@ Result<> ChunkWriter::flush(std::vector<ChunkWork>& group, Instant now, uint32_t
     log_error("failed_group_not_taken_back", {{"error", taken.error().to_string()}});
     return has_lines ? taken : Result<>();
   }
+  group_now_ = now;
   move_links();
   for (ChunkWork& work : group) {
     if (!work.lines.empty()) continue;
@@ -192,22 +194,28 @@ Result<port::File*> ChunkWriter::make_file(ChunkCategory& c, ChunkMark& mark) {
     }
     return std::unexpected(std::move(file).error());
   }
-  PH_ASSIGN(port::FileStat stat, (*file)->stat());
-  mark.file = id_of(stat);
+  auto stat = (*file)->stat();
+  if (!stat) {
+    if (Result<> gone = files_.unlink(path); !gone) c.recovered = false;  // an empty chunk stays: look again
+    return std::unexpected(std::move(stat).error());
+  }
+  mark.file = id_of(*stat);
   return open_.adopt(path, std::move(*file));
 }
 
-void ChunkWriter::add_entries(port::WriteBatch& entries) const {
-  for (const ChunkCategory* c : touched_) {
-    ChunkEntry entry = c->stored;
-    entry.last = c->pieces.back().chunk;
-    entry.last.size += c->pieces.back().bytes;
-    entry.reserved_first = entry.reserved_last = {};
-    entries.put(category_key(c->name), encode(CategoryEntry(entry)));
-  }
+ChunkEntry ChunkWriter::entry_after(const ChunkCategory& c) {
+  ChunkEntry entry = c.stored;
+  entry.last = c.pieces.back().chunk;
+  entry.last.size += c.pieces.back().bytes;
+  entry.reserved_first = entry.reserved_last = {};
+  return entry;
 }
 
-bool ChunkWriter::committed(Instant now) {
+void ChunkWriter::add_entries(port::WriteBatch& entries) const {
+  for (const ChunkCategory* c : touched_) entries.put(category_key(c->name), encode(CategoryEntry(entry_after(*c))));
+}
+
+bool ChunkWriter::committed() {
   bool owed = false;
   for (ChunkCategory* c : touched_) {
     for (const ChunkPiece& piece : c->pieces) counters_.chunks += piece.fresh ? 1 : 0;
@@ -216,7 +224,7 @@ bool ChunkWriter::committed(Instant now) {
     c->stored.last = last.chunk;
     c->stored.reserved_first = c->stored.reserved_last = {};
     bool goes_on = c->open && c->open->chunk.name == last.chunk.name && c->open->chunk.size > 0;
-    c->open = ChunkCategory::Open{last.chunk, goes_on ? c->open->first_write : now};
+    c->open = ChunkCategory::Open{last.chunk, goes_on ? c->open->first_write : group_now_};
     c->filled = last.chunk.name;
     c->pieces.clear();
     if (c->linked == c->filled || c->link_owed) continue;
@@ -237,10 +245,17 @@ void ChunkWriter::failed() {
 Result<> ChunkWriter::take_back() {
   if (take_back_.empty()) return {};
   if (store_uncertain_) {
-    port::WriteBatch batch;
-    for (const ChunkCategory* c : take_back_) batch.put(category_key(c->name), encode(CategoryEntry(reserving(*c))));
-    PH_TRY(store_.write(batch, true));
+    PH_TRY(settle_store(store_));
+    PH_ASSIGN(auto value, store_.get(category_key(take_back_.front()->name)));
     store_uncertain_ = false;
+    if (value && *value == encode(CategoryEntry(entry_after(*take_back_.front())))) {
+      // The batch that was called failed is durable, with all that rests on it: nothing may be taken back.
+      log_warn("failed_group_was_durable", {{"category", take_back_.front()->name}});
+      ++counters_.late_commits;
+      touched_.swap(take_back_);
+      committed();
+      return {};
+    }
   }
   while (!take_back_.empty()) {
     PH_TRY(take_back(*take_back_.back()));
@@ -251,8 +266,15 @@ Result<> ChunkWriter::take_back() {
 
 Result<> ChunkWriter::take_back(ChunkCategory& c) {
   while (!c.pieces.empty()) {
+    c.removal_owed = c.removal_owed || (c.pieces.back().fresh && c.pieces.back().made);
     PH_TRY(take_back(c, c.pieces.back()));
     c.pieces.pop_back();
+  }
+  // The next group's reservation replaces this one's: what was removed must not come back after that.
+  if (std::exchange(c.removal_owed, false)) {
+    Result<> synced = files_.sync_directory(c.path);
+    c.removal_owed = !synced && synced.error().code != port::file_errors::not_found;
+    if (c.removal_owed) return synced;
   }
   c.greatest = c.open ? std::max(c.greatest_before_group, c.open->chunk.name) : c.greatest_before_group;
   return {};
@@ -282,6 +304,7 @@ Result<> ChunkWriter::take_back(ChunkCategory& c, ChunkPiece& piece) {
     c.open.reset();
     c.linked = {};
   }
+  PH_ASSERT(piece.fresh, "committed lines are never removed");
   open_.close(path);
   Result<> gone = files_.unlink(path);
   if (!gone && gone.error().code != port::file_errors::not_found) return gone;

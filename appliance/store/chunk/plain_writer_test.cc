@@ -185,6 +185,78 @@ TEST_F(PlainLog, crash_at_any_operation_writes_every_line_once) {
     }
 }
 
+/// Everything that happens to a plain log: groups, other people's rotations, faults, crashes. Rotated files are kept,
+/// so that all of them together must hold every committed line once, in order.
+TEST(PlainLogLife, agrees_with_a_naive_log_through_rotations_faults_and_crashes) {
+  size_t stored = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    SinkFixture f(seed);
+    f.options.categories = {{.masks = {}, .mode = FileMode::plain}};
+    f.restart();
+    Random random(seed * 131);
+    std::vector<std::pair<size_t, std::string>> batches;
+    std::vector<std::string> rotated;
+    auto all = [&] {
+      std::string out;
+      for (const std::string& path : rotated) out += f.files.content(path);
+      return out + f.files.content("/srv/events/log");
+    };
+    auto write = [&] {
+      std::string lines = "line " + std::to_string(batches.size()) + std::string(random.below(900), '.') + "\n";
+      batches.emplace_back(f.batches(), lines);
+      return f.write({lines_block("log", lines), lines_block("other", "noise\n")});
+    };
+    for (int step = 0; step < 120; ++step) {
+      try {
+        switch (random.below(12)) {
+          case 0: {
+            if (!f.files.exists("/srv/events/log")) break;
+            f.no_crash();
+            rotated.push_back("/srv/events/log." + std::to_string(rotated.size()));
+            f.files.rename("/srv/events/log", rotated.back()).value();
+            f.files.sync_directory("/srv/events").value();
+            break;
+          }
+          case 1:
+            f.advance(std::chrono::milliseconds(random.below(3000)));
+            break;
+          case 2:
+            f.files.capacity = random.chance(0.6) ? UINT64_MAX : f.files.used() + random.below(2000);
+            break;
+          case 3:
+            f.store.fail_writes = random.chance(0.3);
+            break;
+          case 4:
+            f.crash_after(1 + random.below(40));
+            break;
+          case 5:
+            throw test::SimulatedCrash{};
+          default:
+            write();
+        }
+      } catch (const test::SimulatedCrash&) {
+        f.no_crash();
+        f.files.capacity = UINT64_MAX;
+        f.store.fail_writes = false;
+        random.chance(0.5) ? f.cut_power() : f.stop();
+        ASSERT_TRUE(f.start()) << f.start_error;
+      }
+    }
+    f.no_crash();
+    f.files.capacity = UINT64_MAX;
+    f.store.fail_writes = false;
+    f.advance(3s);
+    ASSERT_EQ(write(), "ok");
+    std::string expected;
+    for (const auto& [number, lines] : batches)
+      if (f.is_stored(number)) expected += lines, ++stored;
+    ASSERT_EQ(all(), expected);
+    ASSERT_EQ(f.sink->stats().maybe_duplicate, 0u);
+  }
+  EXPECT_GT(stored, 5000u);
+}
+
 TEST(Journal, mark_round_trips_and_any_damage_shows) {
   JournalMark mark{123, 1ull << 40};
   std::string bytes = encode(mark);

@@ -76,6 +76,16 @@ class SinkFixture {
     store.cut_power(random_);
   }
 
+  /// The n-th changing operation of the sink from now on crashes; a consumer's own do not count.
+  void crash_after(uint64_t operations) {
+    crash_at_ = files.operations + operations;
+    files.crash_at(operations);
+  }
+  void no_crash() {
+    crash_at_ = 0;
+    files.no_crash();
+  }
+
   void wall(int64_t unix_ms) { loop->set_wall(from_unix_ms(unix_ms)); }
   void advance(Duration by) { loop->advance(by); }
 
@@ -129,11 +139,16 @@ class SinkFixture {
       if (parse_file_name(category, name) && name < target) taken.push_back(name);
     }
     std::sort(taken.begin(), taken.end());
+    uint64_t before = files.operations;
+    auto fault = std::exchange(files.fault, nullptr);
+    files.no_crash();
     for (const std::string& name : taken) {
       out += file(category, name);
       files.unlink(directory + "/" + name).value();
     }
     if (!taken.empty()) files.sync_directory(directory).value();
+    files.fault = std::move(fault);
+    if (crash_at_) files.crash_at((crash_at_ += files.operations - before) - files.operations);
     if (names) names->insert(names->end(), taken.begin(), taken.end());
     return out;
   }
@@ -147,6 +162,7 @@ class SinkFixture {
  private:
   Random random_;
   size_t batch_ = 0;
+  uint64_t crash_at_ = 0;
 };
 
 }  // namespace ph::chunk

@@ -5,10 +5,10 @@
 namespace ph::spool {
 namespace {
 
-using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
+using RangeList = std::vector<std::pair<uint64_t, uint64_t>>;
 
-Ranges intersection(const Ranges& a, const Ranges& b) {
-  Ranges out;
+RangeList intersection(const RangeList& a, const RangeList& b) {
+  RangeList out;
   for (const auto& [a_first, a_last] : a)
     for (const auto& [b_first, b_last] : b) {
       uint64_t first = std::max(a_first, b_first), last = std::min(a_last, b_last);
@@ -31,7 +31,7 @@ void LogRetention::set_targets(std::vector<std::string> targets) {
   apply_far();
 }
 
-void LogRetention::reported(const std::string& target, uint64_t settled, Ranges skipped) {
+void LogRetention::reported(const std::string& target, uint64_t settled, RangeList skipped) {
   auto it = targets_.find(target);
   if (it == targets_.end()) return;
   it->second.settled = settled;
@@ -42,17 +42,17 @@ void LogRetention::reported(const std::string& target, uint64_t settled, Ranges 
 void LogRetention::apply() {
   if (targets_.empty()) return;
   uint64_t below = UINT64_MAX;
-  Ranges unneeded{{0, UINT64_MAX}};
+  RangeList unneeded{{0, UINT64_MAX}};
   for (const auto& [name, t] : targets_) {
     if (!t.settled) return;
     below = std::min(below, *t.settled);
-    Ranges own = t.skipped;
+    RangeList own = t.skipped;
     own.emplace_back(0, *t.settled);
     unneeded = intersection(unneeded, own);
   }
   log_.release_below(below);
   for (const auto& [first, last] : unneeded)
-    if (last > below) log_.release_range(first, last);
+    if (last > below) log_.release_range(std::max(first, below), last);
 }
 
 void LogRetention::far_reported(const std::string& target, uint64_t far) {

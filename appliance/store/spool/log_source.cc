@@ -171,7 +171,13 @@ Result<> LogSource::load_letters() {
 }
 
 std::vector<port::OpenStream> LogSource::open_streams() {
-  return {{stream_, state_.settled, far_, {receivers_.begin(), receivers_.end()}}};
+  port::OpenStream open;
+  open.stream = stream_;
+  open.settled = state_.settled;
+  open.far = far_;
+  open.assigned = log_.durable_end();
+  open.receivers.assign(receivers_.begin(), receivers_.end());
+  return {open};
 }
 
 // --- handing out

@@ -54,7 +54,8 @@ std::optional<Record> LogCursor::take(const SegmentReader::Item& item) {
     return gap(h.covers_from(), h.events_before, h.accepted_at, item.offset);
   }
   damage_.reset();
-  events_ = h.events_before;
+  // A gap record may stand for events that its writer could not count; who has read up to it can.
+  if (h.kind == RecordKind::block) events_ = h.events_before;
   last_accepted_ = h.accepted_at;
   if (auto s = log_.segments().find(segment_); s != log_.segments().end())
     s->second.mark({h.sequence, item.offset, h.events_before});
@@ -95,8 +96,8 @@ Record LogCursor::gap(uint64_t until, uint64_t events_after, WallTime accepted_a
   block.events = r.events;
   block.accepted_at = accepted_at;
   r.block = Slice(event::encode(block));
-  if (damage_)
-    log_.found({damage_->segment, damage_->offset, damage_->bytes, r.first, until, r.events, damage_->reason});
+  if (damage_ && !log_.released(r.first, until))
+    log_.found({damage_->segment, damage_->offset, damage_->bytes, r.first, until, r.events, events_, damage_->reason});
   damage_.reset();
   position_ = until;
   events_ = events_after;

@@ -123,7 +123,8 @@ Result<DurableEnd> decode_durable_end(ByteView bytes) {
 
 std::string encode(const Damage& d) {
   std::string out(1, static_cast<char>(kDamageVersion));
-  for (uint64_t word : {d.segment, d.offset, d.bytes, d.first, d.last, d.events}) put_varint(out, word);
+  for (uint64_t word : {d.segment, d.offset, d.bytes, d.first, d.last, d.events, d.events_before})
+    put_varint(out, word);
   put_sized(out, ByteView(d.reason).substr(0, kReasonMax));
   return out;
 }
@@ -132,7 +133,8 @@ Result<Damage> decode_damage(ByteView bytes) {
   Reader r(bytes);
   auto version = r.fixed<uint8_t>();
   Damage d;
-  for (uint64_t* word : {&d.segment, &d.offset, &d.bytes, &d.first, &d.last, &d.events}) *word = r.varint();
+  for (uint64_t* word : {&d.segment, &d.offset, &d.bytes, &d.first, &d.last, &d.events, &d.events_before})
+    *word = r.varint();
   d.reason = r.sized(kReasonMax);
   if (!r.ok() || version != kDamageVersion) return fail(errors::damaged, "damage entry");
   return d;

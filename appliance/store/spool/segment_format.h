@@ -34,6 +34,7 @@
 //
 // Store entries, prefix s/<log name>/:
 //   end            DurableEnd, in the batch of every group
+//   r/<first>      two u64 keys, one in the value: [first, last) was released although older records are kept
 //   floor          u64 key: everything below was released
 //   q/<segment><offset>  two u64 keys in one: a damaged place that was seen (value: Damage), until its segment goes
 //   x/<segment>    u64 key: a failed group left bytes in this file behind that offset (0: all of it); they never count
@@ -127,6 +128,7 @@ struct Damage {
   uint64_t first = 0;  // sequences [first, last) are lost by it
   uint64_t last = 0;
   uint64_t events = 0;
+  uint64_t events_before = 0;  // before what is lost, since the log was made
   std::string reason;
 };
 std::string encode(const Damage& damage);

@@ -26,6 +26,7 @@ LogImpl::LogImpl(SegmentLogOptions options, port::Files& files, port::KeyedStore
       end_(recovered.end),
       next_(recovered.end.next),
       floor_(std::min(recovered.floor, recovered.end.end)),
+      released_(std::move(recovered.released)),
       quarantined_(recovered.quarantined),
       active_(std::move(recovered.active)) {
   uint64_t base = 0;
@@ -260,6 +261,10 @@ void LogImpl::release_below(uint64_t sequence) {
   std::string number;
   put_key(number, floor_);
   batch.put(key("floor"), number);
+  while (!released_.empty() && released_.begin()->second <= floor_) {
+    batch.remove(released_key(options_.name, released_.begin()->first));
+    released_.erase(released_.begin());
+  }
   if (auto written = store_.write(batch, false); !written) return;  // nothing is deleted on a store that fails
   retire_released();
 }
@@ -275,10 +280,25 @@ void LogImpl::retire_released() {
 }
 
 void LogImpl::release_range(uint64_t first, uint64_t last) {
-  auto segment = segments_.lower_bound(first);
+  last = std::min(last, end_.end);
+  if (first >= last || released(first, last)) return;
+  Ranges before = released_;
+  add(released_, first, last);
+  port::WriteBatch batch;
+  for (const auto& [old_first, old_last] : before)
+    if (!released_.contains(old_first)) batch.remove(released_key(options_.name, old_first));
+  auto merged = std::prev(released_.upper_bound(first));
+  std::string number;
+  put_key(number, merged->second);
+  batch.put(released_key(options_.name, merged->first), number);
+  if (auto written = store_.write(batch, false); !written) {
+    released_ = std::move(before);
+    return;
+  }
+  auto segment = segments_.lower_bound(merged->first);
   while (segment != segments_.end()) {
     auto following = std::next(segment);
-    if (following == segments_.end() || following->first > last) return;
+    if (following == segments_.end() || following->first > merged->second) return;
     retire(std::exchange(segment, following));
   }
 }

@@ -63,6 +63,8 @@ class LogImpl final : public SegmentLog {
   uint64_t begins(Segments::iterator segment);
   /// Counts and alarms a damaged place, once for all cursors and restarts.
   void found(const Damage& damage);
+  /// Whether all of [first, last) was given up on purpose: what is missing there is no damage.
+  bool released(uint64_t first, uint64_t last) const { return contains(released_, first, last); }
 
  private:
   struct Pending {
@@ -107,6 +109,7 @@ class LogImpl final : public SegmentLog {
   uint64_t next_;  // above end_.next while records are pending
   uint64_t floor_;
   uint64_t end_byte_ = 0;
+  Ranges released_;  // above floor_
   uint64_t quarantined_;
   std::set<std::pair<uint64_t, uint64_t>> damage_;  // segment, offset
   std::vector<Pending> pending_;

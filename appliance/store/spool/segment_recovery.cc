@@ -70,6 +70,7 @@ class Recovery {
     out_.floor = std::max(floor.value_or(0), kFirstSequence);
     PH_ASSIGN(auto quarantined, stored_number(store_, prefix_ + "quarantined"));
     out_.quarantined = quarantined.value_or(0);
+    PH_ASSIGN(out_.released, stored_released(store_, options_.name));
     return store_.scan(prefix_ + "q/", [this](ByteView, ByteView value) {
       if (auto damage = decode_damage(value)) out_.known_damage.push_back(std::move(*damage));
       return out_.known_damage.size() < kKnownDamageMax;
@@ -203,6 +204,40 @@ class Recovery {
 };
 
 }  // namespace
+
+void add(Ranges& ranges, uint64_t first, uint64_t last) {
+  if (first >= last) return;
+  auto it = ranges.upper_bound(first);
+  if (it != ranges.begin() && std::prev(it)->second >= first) --it;
+  while (it != ranges.end() && it->first <= last) {
+    first = std::min(first, it->first);
+    last = std::max(last, it->second);
+    it = ranges.erase(it);
+  }
+  ranges[first] = last;
+}
+
+bool contains(const Ranges& ranges, uint64_t first, uint64_t last) {
+  auto it = ranges.upper_bound(first);
+  return it != ranges.begin() && std::prev(it)->second >= last;
+}
+
+std::string released_key(const std::string& log_name, uint64_t first) {
+  std::string key = store_prefix(log_name) + "r/";
+  put_key(key, first);
+  return key;
+}
+
+Result<Ranges> stored_released(port::KeyedStore& store, const std::string& log_name) {
+  Ranges out;
+  std::string prefix = store_prefix(log_name) + "r/";
+  PH_TRY(store.scan(prefix, [&](ByteView key, ByteView value) {
+    if (key.size() == prefix.size() + 8 && value.size() == 8)
+      add(out, load_key(key.data() + prefix.size()), load_key(value.data()));
+    return true;
+  }));
+  return out;
+}
 
 Result<std::vector<Recovered::Segment>> list_segments(port::Files& files, const std::string& directory) {
   std::vector<Recovered::Segment> out;

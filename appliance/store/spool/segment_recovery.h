@@ -17,6 +17,11 @@
 
 namespace ph::spool {
 
+/// Disjoint ranges of sequences: first -> last, exclusive.
+using Ranges = std::map<uint64_t, uint64_t>;
+void add(Ranges& ranges, uint64_t first, uint64_t last);
+bool contains(const Ranges& ranges, uint64_t first, uint64_t last);
+
 struct Recovered {
   struct Segment {
     uint64_t first = 0;
@@ -27,6 +32,7 @@ struct Recovered {
   uint64_t floor = kFirstSequence;
   uint64_t quarantined = 0;
   std::vector<Damage> known_damage;
+  Ranges released;
   std::unique_ptr<port::File> active;  // the end's segment, if appending to it may go on
 };
 
@@ -45,6 +51,10 @@ Result<std::optional<DurableEnd>> stored_end(port::KeyedStore& store, const std:
 Result<> clean_leftovers(port::Files& files, const std::string& directory,
                          const std::map<uint64_t, uint64_t>& leftovers);
 std::string leftover_key(const std::string& log_name, uint64_t segment);
+
+/// What release_range() left in the store.
+Result<Ranges> stored_released(port::KeyedStore& store, const std::string& log_name);
+std::string released_key(const std::string& log_name, uint64_t first);
 
 /// A u64 put by put_key; nullopt if missing or malformed.
 Result<std::optional<uint64_t>> stored_number(port::KeyedStore& store, const std::string& key);

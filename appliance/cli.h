@@ -1,0 +1,19 @@
+// The verbs of the command line. Each prints for a person (or JSON where asked) and returns the exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ph::cli {
+
+int run(const std::string& config);
+int config_check(const std::string& file);
+int config_reference();
+int status(const std::string& socket, const std::string& config, bool json);
+int pki_init(const std::string& directory);
+int pki_issue(const std::string& directory, const std::string& name, const std::vector<std::string>& dns,
+              const std::vector<std::string>& ip);
+int spool(const std::string& verb, const std::string& config, const std::string& route);
+int dead_letters(const std::string& config, const std::string& route, bool json);
+
+}  // namespace ph::cli

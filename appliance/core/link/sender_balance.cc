@@ -1,0 +1,174 @@
+// Sender: who gets what. Streams with something to send take turns; each batch goes to the receiver whose turn it is
+// among those that can take it now.
+#include <algorithm>
+
+#include "core/link/sender_state.h"
+
+namespace ph::link {
+
+void SenderCore::activate(SenderQueue& s) {
+  if (s.active || s.pending.empty()) return;
+  s.active = true;
+  active_.push_back(s.id);
+}
+
+void SenderCore::activate_all() {
+  for (auto& [id, s] : streams_) activate(s);
+}
+
+/// Whether a receiver that an earlier run used for the stream is still to be asked.
+bool SenderCore::waits_for_resume(const SenderQueue& s) const {
+  if (s.unasked == 0) return false;
+  if (!resume_over_) return true;
+  for (size_t r = 0; r < peers_.size(); ++r)
+    if (s.use[r].unasked && peers_[r].state == ReceiverState::resuming) return true;
+  return false;
+}
+
+void SenderCore::pump() {
+  size_t full = 0;  // streams in a row that found no receiver with credit
+  while (full < active_.size()) {
+    SenderQueue* s = find(active_.front());
+    active_.pop_front();
+    if (!s || !s->active) continue;  // closed
+    s->active = false;
+    if (s->pending.empty() || waits_for_resume(*s)) continue;
+    Flying& b = s->batches.at(*s->pending.begin());
+    if (b.ordinal - s->batches.begin()->second.ordinal >= kSpanMax) continue;  // advance() wakes it
+    ReceiverIndex chosen = kNowhere;
+    switch (pick(*s, chosen)) {
+      case Pick::found:
+        launch(b, chosen);
+        full = 0;
+        break;
+      case Pick::stream_waits:
+        continue;  // durable(), RELEASE or a receiver that becomes ready wakes it
+      case Pick::receivers_full:
+        ++full;
+        break;
+    }
+    activate(*s);
+  }
+}
+
+SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
+  // With several receivers at work each has its weight's share of the window, so that a slow one cannot fill it alone.
+  uint64_t weights = 0;
+  for (const SenderPeer& peer : peers_)
+    if (peer.state == ReceiverState::ready && (peer.sent < peer.credit || !peer.in_flight.empty()))
+      weights += peer.options.weight;
+  bool full = false;
+  std::vector<ReceiverIndex> candidates, durable;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    const SenderPeer& peer = peers_[r];
+    if (peer.state != ReceiverState::ready || s.use[r].held) continue;
+    uint64_t share = weights ? options_.window_bytes * peer.options.weight / weights : 0;
+    if (peer.sent >= peer.credit || (!peer.in_flight.empty() && peer.in_flight_bytes >= share)) {
+      full = true;
+      continue;
+    }
+    candidates.push_back(r);
+    if (s.use[r].state == Use::State::durable) durable.push_back(r);
+  }
+  if (candidates.empty()) return full ? Pick::receivers_full : Pick::stream_waits;
+  if (std::find(durable.begin(), durable.end(), s.intended) != durable.end()) {
+    chosen = std::exchange(s.intended, kNowhere);
+    return Pick::found;
+  }
+  ReceiverIndex turn = *next_turn(candidates);
+  if (s.use[turn].state == Use::State::durable) {
+    chosen = turn;
+    return Pick::found;
+  }
+  if (s.use[turn].state == Use::State::unused) {
+    s.use[turn].state = Use::State::requested;
+    effects_.emplace_back(effect::WillUse{s.source, s.id, turn});
+  }
+  s.intended = turn;
+  if (auto other = next_turn(durable)) {  // does not wait while another one can go on
+    chosen = *other;
+    return Pick::found;
+  }
+  return Pick::stream_waits;
+}
+
+/// Smooth weighted round robin: every candidate gains its weight, the richest one pays for all.
+std::optional<ReceiverIndex> SenderCore::next_turn(const std::vector<ReceiverIndex>& candidates) {
+  if (candidates.empty()) return std::nullopt;
+  int64_t total = 0;
+  ReceiverIndex richest = candidates.front();
+  for (ReceiverIndex r : candidates) {
+    SenderPeer& peer = peers_[r];
+    peer.turn += peer.options.weight;
+    total += peer.options.weight;
+    if (peer.turn > peers_[richest].turn) richest = r;
+  }
+  peers_[richest].turn -= total;
+  return richest;
+}
+
+void SenderCore::launch(Flying& b, ReceiverIndex r) {
+  SenderQueue& s = *b.stream;
+  SenderPeer& peer = peers_[r];
+  Use& use = s.use[r];
+  // Everybody who may hold it already is one possible copy more; each is counted once.
+  size_t copies = b.maybe.size() + (s.unasked > 0 && b.first < s.assigned ? 1 : 0);
+  if (copies > b.counted) {
+    effects_.emplace_back(effect::ReroutedUnasked{s.source, b.events * (copies - b.counted)});
+    b.counted = static_cast<uint32_t>(copies);
+  }
+  no_longer_pending(b);
+  if (peer.in_flight.empty()) peer.progress_at = now_;
+  b.at = r;
+  b.flight = next_flight_++;
+  b.sent = true;
+  peer.in_flight.emplace_hint(peer.in_flight.end(), b.flight, &b);
+  peer.in_flight_bytes += b.size;
+  use.sent_below = std::max(use.sent_below, b.last);
+  Encoded frame = encode(Events{.stream = s.id,
+                                .settled = told(s),
+                                .hold_epoch = use.hold_epoch,
+                                .first = b.first,
+                                .last = b.last,
+                                .events = b.events,
+                                .codec = 0,
+                                .wants_far = sources_[s.source].wants_far,
+                                .packed = b.packed,
+                                .far = sources_[s.source].wants_far ? s.far : 0});
+  peer.sent += frame.size();
+  effects_.emplace_back(effect::Send{r, std::move(frame)});
+}
+
+void SenderCore::count_parked() {
+  if (held_streams_.empty() && parked_ == 0) return;
+  parked_ = 0;
+  for (SenderSource& source : sources_) source.parked = 0;
+  for (StreamId id : held_streams_) {
+    const SenderQueue& s = streams_.at(id);
+    bool open = false;
+    for (size_t r = 0; r < peers_.size(); ++r)
+      if (peers_[r].state == ReceiverState::ready && !s.use[r].held) open = true;
+    if (open) continue;
+    parked_ += s.pending_charge;
+    sources_[s.source].parked += s.pending_charge;
+  }
+}
+
+size_t SenderCore::room() const {
+  bool ready =
+      std::any_of(peers_.begin(), peers_.end(), [](const SenderPeer& p) { return p.state == ReceiverState::ready; });
+  if (!ready) return 0;
+  size_t window = options_.window_bytes;
+  size_t used = charged_ - std::min(parked_, window);
+  size_t room = used < window ? window - used : 0;
+  // Crumbs would be filled with many small batches.
+  return room >= std::min<size_t>(window / 4, 64 * 1024) ? room : 0;
+}
+
+size_t SenderCore::room(SourceIndex source) const {
+  const SenderSource& s = sources_[source];
+  if (s.parked >= options_.window_bytes / 2 || s.stretched > 0) return 0;
+  return room();
+}
+
+}  // namespace ph::link

@@ -1,0 +1,228 @@
+// The inside of Sender: its state, and what each of its files does with it. Private to core/link/sender*.cc.
+//
+//   sender.cc          the inputs: frames, connections, time; effects out
+//   sender_window.cc   batches: offered, covered, cut, acknowledged, settled
+//   sender_balance.cc  who gets what: pending batches to ready receivers; room
+//   sender_resume.cc   connections: probing, asking by RESUME, what is lost, what is resolved
+//
+// Where a batch is:
+//   pending     to be sent; in no receiver's hands as far as anybody knows
+//   in flight   at one receiver (`at`), over the connection of the moment
+//   uncertain   was in flight at the receivers in `maybe`, whose connections were lost since, and which were not asked
+//               yet. With all of these expired (resume_timeout) it becomes pending as well, and counts as rerouted
+//   acked       covered; it stays without its bytes until everything before it is, too
+#pragma once
+
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "core/link/range_set.h"
+#include "core/link/sender.h"
+
+namespace ph::link {
+
+inline constexpr ReceiverIndex kNowhere = SIZE_MAX;
+inline constexpr size_t kBatchCost = 256;  // bookkeeping of a batch, charged to the window
+/// Batches of one stream that may lie above its settled position: a receiver must remember each hole between them.
+inline constexpr uint64_t kSpanMax = limits::kRangesMax / 2;
+inline constexpr size_t kResumeStreams = 32;  // per RESUME frame, so that the answer stays far below kFrameMax
+
+struct SenderQueue;
+
+struct Flying {
+  SenderQueue* stream = nullptr;
+  uint64_t first = 0;
+  uint64_t last = 0;
+  uint64_t events = 0;
+  uint64_t rejected_events = 0;
+  Slice packed;
+  size_t size = 0;       // of packed, also after that is gone
+  uint64_t ordinal = 0;  // in its stream
+  ReceiverIndex at = kNowhere;
+  uint64_t flight = 0;  // key in the receiver's in_flight
+  std::vector<ReceiverIndex> maybe;
+  uint32_t counted = 0;  // further copies that ReroutedUnasked has accounted for
+  bool pending = false;
+  bool sent = false;
+  bool acked = false;
+  size_t charge() const { return size + kBatchCost; }
+};
+
+/// What a stream has to do with one receiver.
+struct Use {
+  enum class State : uint8_t { unused, requested, durable } state = State::unused;
+  bool unasked = false;      // used by an earlier run; what it holds is not known yet
+  bool held = false;         // HOLD on this connection
+  uint32_t hold_epoch = 0;   // HOLDs seen on this connection
+  uint64_t uncertain = 0;    // batches with this receiver among `maybe`
+  uint64_t sent_below = 0;   // one past the greatest position sent to it by this run
+  uint64_t known_below = 0;  // one past the greatest position it told of in RESUMED
+};
+
+/// One stream.
+struct SenderQueue {
+  StreamId id;
+  SourceIndex source = 0;
+  uint64_t settled = 0;
+  uint64_t next = 0;      // end of the last batch offered
+  uint64_t assigned = 0;  // SenderStream::assigned
+  uint64_t far = 0;
+  RangeSet acked;  // above settled; also what RESUMED told of positions not offered yet
+  RangeSet far_acked;
+  RangeSet rejected;                         // above settled, reported as Rejected
+  std::map<uint64_t, Reject> early_rejects;  // told in RESUMED, not offered yet
+  /// Rejects that receivers must go on reporting: first -> when they were settled, if they are.
+  struct Lingering {
+    uint64_t last = 0;
+    std::optional<Instant> settled_at;
+  };
+  std::map<uint64_t, Lingering> lingering;
+  std::map<uint64_t, Flying> batches;  // by first position; from settled on without a gap
+  std::set<uint64_t> pending;          // first positions
+  size_t pending_charge = 0;
+  uint64_t next_ordinal = 0;
+  uint64_t duplicates = 0;            // to be told in Advanced
+  std::vector<Use> use;               // by receiver
+  size_t unasked = 0;                 // receivers of an earlier run not asked yet, removed ones included
+  ReceiverIndex intended = kNowhere;  // its turn was spent on waiting for WillUse
+  bool active = false;                // in active_
+  bool dirty = false;                 // in dirty_
+  bool closing = false;
+  bool stretched = false;  // counted in its source's `stretched`
+  bool stretches() const { return batches.size() >= kSpanMax; }
+};
+
+struct SenderPeer {
+  SenderOptions::Receiver options;
+  ReceiverState state = ReceiverState::idle;
+  NodeId node;  // as last heard
+  // this connection
+  uint64_t credit = 0;
+  uint64_t sent = 0;
+  std::map<uint64_t, Flying*> in_flight;  // in the order of sending
+  size_t in_flight_bytes = 0;
+  std::deque<std::vector<StreamId>> asked;  // RESUMEs that wait for their RESUMED
+  Instant progress_at{};                    // progress, or the beginning of what is waited for
+  Instant heard_at{};
+  bool pinged = false;
+  uint64_t acked_flight = 0;      // the latest of its batches that it acknowledged
+  uint64_t overtaken_flight = 0;  // the oldest in flight, when later ones are acknowledged already; 0: none
+  Instant overtaken_at{};
+  // across connections
+  Instant retry_at{};
+  Duration retry_delay{};
+  uint64_t uncertain = 0;  // batches with this receiver among `maybe`
+  Instant lost_at{};
+  bool expired = false;  // uncertain ones may go elsewhere
+  int64_t turn = 0;      // smooth weighted round robin
+  uint64_t connects = 0;
+  uint64_t failures = 0;
+  std::string last_error;
+  bool awaits_answer() const { return !in_flight.empty() || pinged; }
+};
+
+struct SenderSource {
+  bool wants_far = false;
+  size_t parked = 0;
+  uint64_t stretched = 0;
+  bool starving = true;  // room() was 0 when it was last looked at
+};
+
+class SenderCore final : public Sender {
+ public:
+  SenderCore(SenderOptions options, Random& random);
+
+  SourceIndex add_source(std::vector<SenderStream> streams, bool wants_far) override;
+  void start(Instant now) override;
+  void connected(ReceiverIndex receiver, const Hello& peer, Instant now) override;
+  void disconnected(ReceiverIndex receiver, std::string reason, Instant now) override;
+  void received(ReceiverIndex receiver, const Frame& frame, Instant now) override;
+  void progressed(ReceiverIndex receiver, Instant now) override;
+  void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
+  void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
+  size_t room() const override;
+  size_t room(SourceIndex source) const override;
+  void offer(SourceIndex source, SenderBatch batch, Instant now) override;
+  void close_stream(StreamId stream) override;
+  void tick(Instant now) override;
+  Instant deadline() const override;
+  std::vector<SenderEffect> take_effects() override;
+  std::vector<ReceiverStatus> receivers() const override;
+  uint64_t unacked_events() const override { return unacked_events_; }
+  uint64_t unacked_bytes() const override { return unacked_bytes_; }
+
+ private:
+  // sender.cc
+  void finish();
+  void send(ReceiverIndex r, const Frame& frame);
+  SenderQueue* find(StreamId stream);
+  SenderQueue& open(SourceIndex source, const SenderStream& stream);
+  void on(ReceiverIndex r, const Ack& ack);
+  void on(ReceiverIndex r, const Hold& hold);
+  void on(ReceiverIndex r, const Release& release);
+  void check_answers(ReceiverIndex r);
+
+  // sender_window.cc
+  void add_batch(SenderQueue& s, SenderBatch&& batch);
+  void add_oversize(SenderQueue& s, const SenderBatch& batch);
+  void cover(SenderQueue& s, uint64_t first, uint64_t last);
+  void acknowledge(Flying& b);
+  void make_pending(Flying& b);
+  bool split(Flying& b);
+  void no_longer_pending(Flying& b);
+  void take_from_flight(Flying& b);
+  void forget_maybe(Flying& b);
+  void note_reject(SenderQueue& s, const Reject& reject);
+  void report_reject(Flying& b, uint64_t first, uint64_t last, const std::string& reason);
+  void advance(SenderQueue& s);
+  uint64_t told(SenderQueue& s) const;
+  void mark_dirty(SenderQueue& s);
+  void drop_stream(SenderQueue& s);
+  void send_close(SenderQueue& s);
+
+  // sender_balance.cc
+  enum class Pick : uint8_t { found, stream_waits, receivers_full };
+  void activate(SenderQueue& s);
+  void activate_all();
+  void pump();
+  Pick pick(SenderQueue& s, ReceiverIndex& chosen);
+  std::optional<ReceiverIndex> next_turn(const std::vector<ReceiverIndex>& candidates);
+  void launch(Flying& b, ReceiverIndex r);
+  bool waits_for_resume(const SenderQueue& s) const;
+  void count_parked();
+
+  // sender_resume.cc
+  void connect(ReceiverIndex r);
+  void ask(ReceiverIndex r);
+  void on(ReceiverIndex r, const Resumed& resumed);
+  bool resume_stream(ReceiverIndex r, SenderQueue& s, const Resumed::Stream& told);
+  void resolve(ReceiverIndex r, SenderQueue& s);
+  bool may_go_elsewhere(const Flying& b) const;
+  void drop(ReceiverIndex r, std::string reason);
+  void lost(ReceiverIndex r, std::string reason);
+  void expire(ReceiverIndex r);
+
+  SenderOptions options_;
+  Random& random_;
+  Instant now_{};
+  bool started_ = false;
+  Instant resume_until_{};
+  bool resume_over_ = false;
+  std::vector<SenderSource> sources_;
+  std::vector<SenderPeer> peers_;
+  std::map<StreamId, SenderQueue> streams_;
+  std::set<StreamId> renewed_;
+  std::set<StreamId> held_streams_;
+  std::deque<StreamId> active_;  // streams with something pending that may be sendable
+  std::vector<StreamId> dirty_;
+  uint64_t next_flight_ = 1;
+  uint64_t unacked_events_ = 0;
+  uint64_t unacked_bytes_ = 0;
+  size_t charged_ = 0;
+  size_t parked_ = 0;
+  std::vector<SenderEffect> effects_;
+};
+
+}  // namespace ph::link

@@ -1,0 +1,403 @@
+#include "core/settings/check.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/mask_overlap.h"
+#include "codec/event/block.h"
+#include "codec/mqtt/text.h"
+#include "core/settings/address.h"
+#include "core/settings/key.h"
+#include "core/settings/suggest.h"
+
+namespace ph::settings {
+namespace {
+
+constexpr size_t kNameMax = 64;
+constexpr size_t kMasksMax = 10'000;
+constexpr size_t kTemplateMax = 4096;
+
+/// Letters, digits, '.', '_', '-', first a letter or digit: safe as a file name, a store key and a label.
+bool is_name(std::string_view text) {
+  auto alnum = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
+  if (text.empty() || text.size() > kNameMax || !alnum(text[0])) return false;
+  return std::all_of(text.begin(), text.end(), [&](char c) { return alnum(c) || c == '.' || c == '_' || c == '-'; });
+}
+
+/// A table with its places: values are asked by key; what is not there has the table's own place.
+struct At {
+  const Value* table = nullptr;
+
+  const Value* value(std::string_view key) const {
+    const Entry* e = table ? table->find(key) : nullptr;
+    return e ? &e->value : nullptr;
+  }
+  bool has(std::string_view key) const { return value(key) != nullptr; }
+  Place place(std::string_view key) const {
+    const Value* v = value(key);
+    return v ? v->place : table ? table->place : Place{};
+  }
+  Place item(std::string_view key, size_t i) const {
+    const Value* v = value(key);
+    return v && i < v->items.size() ? v->items[i].place : place(key);
+  }
+  At inner(std::string_view key) const { return {value(key)}; }
+  At row(std::string_view key, size_t i) const {
+    const Value* v = value(key);
+    return {v && i < v->items.size() ? &v->items[i] : nullptr};
+  }
+};
+
+class Check {
+ public:
+  Check(const Value& root, Settings& settings, const std::string& hostname, Diagnostics& out)
+      : root_{&root}, s_(settings), hostname_(hostname), out_(out) {}
+
+  void run() {
+    node();
+    tls_files();
+    agent();
+    receiver();
+    listeners();
+    upstreams();
+    for (size_t i = 0; i < s_.routes.size(); ++i) route(i);
+    default_route();
+    ties();
+    unused_upstreams();
+  }
+
+ private:
+  // --- single tables
+  void node() {
+    const At at = root_.inner("node");
+    if (s_.node.name.empty()) s_.node.name = hostname_;
+    if (s_.node.site.empty()) s_.node.site = s_.node.name;
+    if (at.has("name")) name(s_.node.name, at.place("name"), "node.name");
+    if (at.has("site")) name(s_.node.site, at.place("site"), "node.site");
+    if (!at.has("name") && !is_name(s_.node.name))
+      out_.error(at.place("name"), "the host's name " + quoted(s_.node.name) + " cannot name a node", "set node.name");
+    absolute(s_.node.data_dir, at.place("data_dir"), "node.data_dir");
+  }
+  void tls_files() {
+    if (!s_.tls) return;
+    const At at = root_.inner("tls");
+    absolute(s_.tls->ca, at.place("ca"), "tls.ca");
+    absolute(s_.tls->cert, at.place("cert"), "tls.cert");
+    absolute(s_.tls->key, at.place("key"), "tls.key");
+  }
+  void agent() {
+    if (!s_.agent) return;
+    const At at = root_.inner("agent");
+    absolute(s_.agent->dir, at.place("dir"), "agent.dir");
+    const std::string& own = s_.agent->dir;
+    if (s_.receiver && overlaps(own, s_.receiver->dir))
+      out_.error(at.place("dir"), "agent.dir and receiver.dir overlap",
+                 "the agent would send and delete what the receiver writes");
+    if (overlaps(own, s_.node.data_dir) && own.size() <= s_.node.data_dir.size())
+      out_.error(at.place("dir"), "agent.dir holds node.data_dir",
+                 "the agent would send and delete the node's own state");
+  }
+  void receiver() {
+    if (!s_.receiver) return;
+    Receiver& r = *s_.receiver;
+    const At at = root_.inner("receiver");
+    if (!at.has("link") && !at.has("lsd") && !at.has("dir"))
+      out_.error(at.table->place, "[receiver] does nothing",
+                 "give it `link` (an address to listen at), `dir`, or both");
+    if (!r.dir.empty()) absolute(r.dir, at.place("dir"), "receiver.dir");
+    std::vector<std::string> links;
+    if (!r.link.empty()) endpoint(r.link, at.place("link"), "receiver.link", true);
+    if (!r.link.empty()) links.push_back(r.link);
+    transport(r.tls, r.insecure_plain, links, at, "link", "receiver");
+    for (size_t i = 0; i < r.categories.size(); ++i)
+      for (size_t m = 0; m < r.categories[i].match.size(); ++m)
+        mask(r.categories[i].match[m], at.row("category", i).item("match", m), "receiver.category.match");
+  }
+  void listeners() {
+    std::map<std::string, Place> names;
+    for (size_t i = 0; i < s_.listeners.size(); ++i) {
+      Listener& l = s_.listeners[i];
+      const At at = root_.row("listener", i);
+      if (l.name.empty()) l.name = l.bind;
+      if (at.has("name")) name(l.name, at.place("name"), "listener.name");
+      unique(names, l.name, at.has("name") ? at.place("name") : at.place("bind"), "listener");
+      if (l.bind.empty()) continue;
+      const auto address = endpoint(l.bind, at.place("bind"), "listener.bind", true);
+      if (!l.allow_anonymous) l.allow_anonymous = address && address->is_loopback();
+      if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
+    }
+  }
+  void upstreams() {
+    std::map<std::string, Place> names;
+    for (size_t i = 0; i < s_.upstreams.size(); ++i) {
+      Upstream& u = s_.upstreams[i];
+      const At at = root_.row("upstream", i);
+      if (!u.name.empty()) {
+        name(u.name, at.place("name"), "upstream.name");
+        unique(names, u.name, at.place("name"), "upstream");
+        if (u.name == "files")
+          out_.error(at.place("name"), "an upstream cannot be named \"files\"", "in `to` it means this node's files");
+      }
+      const Value* addresses = at.value("addresses");
+      if (addresses && addresses->is(Value::Kind::array) && addresses->items.empty())
+        out_.error(addresses->place, "`addresses` is empty");
+      std::vector<std::string> plain;
+      std::set<std::string> seen;
+      for (size_t a = 0; a < u.addresses.size(); ++a) {
+        const std::string& text = u.addresses[a].address;
+        if (text.empty()) continue;
+        if (endpoint(text, at.item("addresses", a), "upstream.addresses", false)) plain.push_back(text);
+        if (!seen.insert(text).second)
+          out_.error(at.item("addresses", a), "address " + quoted(text) + " is there twice", "give it a weight");
+      }
+      transport(u.tls, u.insecure_plain, plain, at, "addresses", "upstream");
+    }
+  }
+
+  // --- routes
+  void route(size_t i) {
+    Route& r = s_.routes[i];
+    const At at = root_.row("route", i);
+    if (!r.name.empty()) {
+      name(r.name, at.place("name"), "route.name");
+      unique(route_names_, r.name, at.place("name"), "route");
+    }
+    for (const char* list : {"categories", "topics"})
+      if (const Value* v = at.value(list); v && v->is(Value::Kind::array) && v->items.empty())
+        out_.error(v->place, "`" + std::string(list) + "` is empty",
+                   "leave it out; without both the route is the default");
+    for (size_t m = 0; m < r.categories.size(); ++m)
+      mask(r.categories[m], at.item("categories", m), "route.categories");
+    for (size_t t = 0; t < r.topics.size(); ++t) topic(r.topics[t], at.item("topics", t));
+    targets(r, at);
+    category_of(r, at);
+    const bool drops = r.spool.full != Full::block;
+    if (r.ack == Ack::far && (drops || says_drop(at)))
+      out_.error(at.place("ack"), "`ack = \"far\"` and `spool.full = \"drop_...\"` contradict each other",
+                 "what is dropped never arrives at the far end, so its source would wait for ever");
+    if (r.ack == Ack::far && !r.topics.empty())
+      out_.warning(at.place("ack"), "`ack = \"far\"` on a route with topics withholds PUBACK during an outage",
+                   "clients stop once their window of unacknowledged messages is full");
+    if (!r.topics.empty() && s_.listeners.empty())
+      out_.warning(at.place("topics"), "this route takes MQTT topics, but there is no [[listener]]");
+  }
+  /// drop_* is refused as not built and so never stored; the contradiction is worth naming all the same.
+  static bool says_drop(const At& at) {
+    const Value* full = at.inner("spool").value("full");
+    return full && full->text.starts_with("drop_");
+  }
+  void topic(const std::string& filter, Place place) {
+    if (filter.starts_with("$share/") || filter.starts_with("$queue/"))
+      out_.error(place, "`topics` cannot have the shared filter " + quoted(filter),
+                 "a route gets every message; name the filter without its group");
+    else if (filter.size() > 65535 || !mqtt::utf8_valid(filter) || !mqtt::filter_valid(filter))
+      out_.error(place, quoted(filter) + " is not an MQTT topic filter", "+ and # fill a whole level, # is the last");
+  }
+  void targets(const Route& r, const At& at) {
+    const Value* to = at.value("to");
+    if (to && to->is(Value::Kind::array) && to->items.empty()) out_.error(to->place, "`to` is empty");
+    std::set<std::string> seen;
+    for (size_t t = 0; t < r.to.size(); ++t) {
+      const Target& target = r.to[t];
+      const Place place = at.item("to", t);
+      if (target.text.empty()) continue;
+      if (!seen.insert(target.name()).second) out_.error(place, "target " + quoted(target.name()) + " is there twice");
+      if (target.kind == Target::Kind::files) files_target(place);
+      if (target.kind == Target::Kind::upstream) upstream_target(target.text, place);
+      if (target.kind == Target::Kind::mqtt) mqtt_target(target.text, place);
+    }
+  }
+  void files_target(Place place) {
+    if (root_.inner("receiver").has("dir")) return;
+    out_.error(place, "target \"files\" has no directory", "set `dir` in [receiver]");
+  }
+  void upstream_target(const std::string& wanted, Place place) {
+    used_.insert(wanted);
+    std::vector<std::string_view> known;
+    for (const Upstream& u : s_.upstreams) {
+      if (u.name == wanted || u.name.empty()) return;  // one whose name could not be read may be meant
+      known.push_back(u.name);
+    }
+    known.push_back("files");
+    const std::string_view near = nearest(wanted, known);
+    std::string all;
+    for (std::string_view k : known) all += (all.empty() ? "" : ", ") + std::string(k);
+    out_.error(place, "there is no upstream " + quoted(wanted),
+               near.empty() ? "known targets: " + all : "did you mean " + quoted(near) + "?");
+  }
+  void mqtt_target(const std::string& text, Place place) {
+    std::string topic;
+    for (size_t i = 0; i < text.size();) {
+      if (text[i] != '{') {
+        topic += text[i++];
+        continue;
+      }
+      const size_t close = text.find('}', i);
+      const std::string_view word = std::string_view(text).substr(i, close == text.npos ? close : close - i + 1);
+      if (word != "{topic}" && word != "{category}") {
+        out_.error(place, quoted(word.substr(0, 40)) + " is no part of a topic template",
+                   "known are {topic} and {category}");
+        return;
+      }
+      topic += 'x';
+      i += word.size();
+    }
+    if (text.size() > kTemplateMax || !mqtt::utf8_valid(topic) || !mqtt::topic_valid(topic) || topic.starts_with('$'))
+      out_.error(place, quoted(text.substr(0, 80)) + " does not make a topic that can be published to");
+    if (s_.listeners.empty())
+      out_.warning(place, "this route publishes to MQTT, but there is no [[listener]] for subscribers");
+  }
+  void category_of(Route& r, const At& at) {
+    if (at.has("category") && r.topics.empty())
+      out_.error(at.place("category"), "`category` is for routes with `topics`; events from files and peers have one");
+    if (at.has("format") && r.topics.empty())
+      out_.error(at.place("format"), "`format` is for routes with `topics`; lines stay what they are");
+    if (r.category.empty()) r.category = r.name;
+    if (auto fault = event::category_fault(r.category); !fault.empty() && at.has("category"))
+      out_.error(at.place("category"),
+                 quoted(r.category.substr(0, 80)) + " cannot be a category: " + std::string(fault));
+  }
+  void default_route() {
+    std::optional<size_t> first;
+    for (size_t i = 0; i < s_.routes.size(); ++i) {
+      const At at = root_.row("route", i);
+      if (!s_.routes[i].is_default() || at.has("categories") || at.has("topics")) continue;
+      if (first)
+        out_.error(at.place("name"), "a second default route (no categories, no topics)",
+                   "the first is at line " + std::to_string(root_.row("route", *first).place("name").line));
+      else
+        first = i;
+    }
+    const bool takes = s_.agent || (s_.receiver && (!s_.receiver->link.empty() || !s_.receiver->lsd.empty()));
+    if (first || !takes || (root_.has("route") && root_.value("route")->is(Value::Kind::broken))) return;
+    out_.error(root_.inner(s_.agent ? "agent" : "receiver").place(""),
+               std::string(s_.agent ? "[agent]" : "[receiver]") + " needs a default route",
+               "add a [[route]] with `name` and `to`, without categories and topics: it takes what no other one takes");
+  }
+  void ties() {
+    struct Mask {
+      std::string_view text;
+      size_t route;
+      Place place;
+    };
+    std::map<std::string_view, std::vector<Mask>> groups;  // by what stands before the first '*'; exact ones apart
+    std::map<std::string_view, Mask> exact;
+    size_t count = 0;
+    for (size_t r = 0; r < s_.routes.size(); ++r)
+      for (size_t m = 0; m < s_.routes[r].categories.size(); ++m) {
+        const std::string& text = s_.routes[r].categories[m];
+        const Mask mask{text, r, root_.row("route", r).item("categories", m)};
+        if (++count > kMasksMax) return out_.error(mask.place, "more than " + std::to_string(kMasksMax) + " masks");
+        if (text.find('*') != text.npos) {
+          groups[std::string_view(text).substr(0, mask_prefix(text))].push_back(mask);
+          continue;
+        }
+        const auto [it, fresh] = exact.emplace(text, mask);
+        if (!fresh && it->second.route != r)
+          tie(it->second.text, it->second.place, it->second.route, mask.place, r, text);
+      }
+    for (const auto& [prefix, masks] : groups)
+      for (size_t b = 1; b < masks.size(); ++b)
+        for (size_t a = 0; a < b; ++a) {
+          if (out_.full()) return;
+          if (masks[a].route == masks[b].route) continue;
+          if (auto common = mask_overlap(masks[a].text, masks[b].text)) {
+            tie(masks[a].text, masks[a].place, masks[a].route, masks[b].place, masks[b].route, *common);
+            break;
+          }
+        }
+  }
+  void tie(std::string_view mask, Place first, size_t first_route, Place second, size_t second_route,
+           const std::string& category) {
+    out_.error(second,
+               "mask ties with " + quoted(mask) + " of route " + quoted(s_.routes[first_route].name) + " at line " +
+                   std::to_string(first.line) + ": category " + quoted(category) + " fits both as well",
+               "make one of them longer before its *, or give both to route " + quoted(s_.routes[second_route].name));
+  }
+  void unused_upstreams() {
+    for (size_t i = 0; i < s_.upstreams.size(); ++i)
+      if (const std::string& called = s_.upstreams[i].name;
+          !called.empty() && called != "files" && !used_.contains(called))
+        out_.warning(root_.row("upstream", i).place("name"), "no route sends to upstream " + quoted(called));
+  }
+
+  // --- values
+  void name(const std::string& text, Place place, std::string_view key) {
+    if (!is_name(text))
+      out_.error(place, "`" + std::string(key) + "` is " + quoted(text.substr(0, 80)) +
+                            "; it must be 1 to 64 letters, digits, '.', '_' or '-', first a letter or digit");
+  }
+  void unique(std::map<std::string, Place>& names, const std::string& text, Place place, std::string_view what) {
+    const auto [it, fresh] = names.emplace(text, place);
+    if (!fresh && !text.empty())
+      out_.error(place, "a second " + std::string(what) + " " + quoted(text),
+                 "the first is at line " + std::to_string(it->second.line));
+  }
+  void absolute(std::string& path, Place place, std::string_view key) {
+    if (path.empty()) {
+      if (place.line && root_.table->find(key.substr(0, key.find('.'))) && is_empty_string(key))
+        out_.error(place, "`" + std::string(key) + "` is empty");
+      return;
+    }
+    if (path[0] != '/' || path.find('\0') != path.npos || path.size() > 4000)
+      out_.error(place, "`" + std::string(key) + "` must be an absolute path");
+    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  }
+  bool is_empty_string(std::string_view key) {
+    const Value* v = root_.inner(key.substr(0, key.find('.'))).value(key.substr(key.find('.') + 1));
+    return v && v->is(Value::Kind::string) && v->text.empty();
+  }
+  static bool overlaps(const std::string& a, const std::string& b) {
+    if (a.empty() || b.empty()) return false;
+    return (a + "/").starts_with(b + "/") || (b + "/").starts_with(a + "/");
+  }
+  void mask(const std::string& text, Place place, std::string_view key) {
+    std::string sample = text;
+    std::replace(sample.begin(), sample.end(), '*', 'x');
+    if (auto fault = event::category_fault(sample); !fault.empty())
+      out_.error(place, "`" + std::string(key) + "`: " + quoted(text.substr(0, 80)) +
+                            " can match no category: " + std::string(fault));
+  }
+  std::optional<HostPort> endpoint(const std::string& text, Place place, std::string_view key, bool to_listen) {
+    auto parsed = parse_host_port(text, to_listen);
+    if (!parsed) {
+      out_.error(place, "`" + std::string(key) + "`: " + parsed.error());
+      return std::nullopt;
+    }
+    if (to_listen && parsed->port != 0)
+      unique(bound_, parsed->host + " port " + std::to_string(parsed->port), place, "listener at");
+    return *parsed;
+  }
+  /// TLS by default where there are certificates; plain beyond loopback only by explicit choice.
+  void transport(std::optional<bool>& tls, bool insecure, const std::vector<std::string>& addresses, const At& at,
+                 std::string_view key, std::string_view table) {
+    const bool asked = tls.value_or(false);
+    if (asked && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
+    if (!tls) tls = root_.has("tls");
+    if (*tls || insecure) return;
+    for (const std::string& text : addresses) {
+      const auto parsed = parse_host_port(text, true);
+      if (!parsed || parsed->is_loopback()) continue;
+      out_.error(at.place(key), std::string(table) + ": " + quoted(text) + " would be used without TLS",
+                 "add a [tls] table, or `insecure_plain = true` here if that is meant");
+      return;
+    }
+  }
+
+  const At root_;
+  Settings& s_;
+  const std::string& hostname_;
+  Diagnostics& out_;
+  std::map<std::string, Place> route_names_;
+  std::map<std::string, Place> bound_;
+  std::set<std::string> used_;
+};
+
+}  // namespace
+
+void check_settings(const Value& root, Settings& settings, const std::string& hostname, Diagnostics& out) {
+  Check(root, settings, hostname, out).run();
+}
+
+}  // namespace ph::settings

@@ -1,0 +1,36 @@
+// parse(): a configuration text becomes Settings, or a list of everything that is wrong with it. Pure.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/settings/diagnostic.h"
+#include "core/settings/settings.h"
+
+namespace ph::settings {
+
+struct Outcome {
+  std::optional<Settings> settings;     // only if there is no error
+  std::vector<Diagnostic> diagnostics;  // errors and warnings, by place
+
+  size_t errors() const;
+  /// One line each, "file:line:column: error: message; hint".
+  std::string to_string(std::string_view file) const;
+};
+
+/// `hostname` is the default of node.name.
+Outcome parse(std::string_view text, const std::string& hostname);
+
+/// The reference configuration: every table and key with meaning, type, range and default, all commented out.
+std::string reference();
+
+/// What `posthouse config check` says and returns: 0 valid (perhaps with warnings), 2 invalid.
+struct Checked {
+  int exit_code = 0;
+  std::string text;
+};
+Checked config_check(std::string_view text, std::string_view file, const std::string& hostname);
+
+}  // namespace ph::settings

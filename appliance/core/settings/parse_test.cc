@@ -1,0 +1,349 @@
+#include "core/settings/parse.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/settings/schema.h"
+
+namespace ph::settings {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<std::string> lines(const Outcome& outcome) {
+  std::vector<std::string> out;
+  for (const Diagnostic& d : outcome.diagnostics) out.push_back(d.to_string("f"));
+  return out;
+}
+std::vector<std::string> complaints(std::string_view text) {
+  return lines(parse(text, "host"));
+}
+Settings good(std::string_view text) {
+  Outcome outcome = parse(text, "host");
+  EXPECT_TRUE(outcome.settings) << outcome.to_string("f");
+  return outcome.settings.value_or(Settings{});
+}
+
+constexpr std::string_view kShape = R"(
+[node]
+name = "gw-17"
+site = "ams"
+data_dir = "/var/lib/posthouse"
+
+[agent]
+dir = "/var/spool/posthouse"
+line_max = "1MiB"
+
+[receiver]
+link = "0.0.0.0:3706"
+dir  = "/var/lib/posthouse/events"
+[[receiver.category]]
+match = ["error_log"]
+mode  = "plain"
+
+[[upstream]]
+name = "fra"
+addresses = ["fra-1:3706", { address = "fra-2:3706", weight = 2 }]
+protocol = "link"
+balance  = "round_robin"
+window   = "16MiB"
+
+[[route]]
+name = "payments"
+categories = ["payments_*"]
+topics = ["pos/+/payment"]
+to = ["fra", "files", { mqtt = "events/{category}" }]
+ack = "local"
+spool = { max = "20GiB", full = "block" }
+
+[[route]]
+name = "rest"
+to = ["fra"]
+
+[[listener]]
+bind = "127.0.0.1:1883"
+
+[tls]
+ca = "/etc/posthouse/ca.crt"
+cert = "/etc/posthouse/node.crt"
+key = "/etc/posthouse/node.key"
+)";
+
+TEST(Parse, reads_the_whole_shape) {
+  const Settings s = good(kShape);
+  EXPECT_EQ(s.node.name, "gw-17");
+  ASSERT_TRUE(s.agent && s.receiver && s.tls);
+  EXPECT_EQ(s.agent->line_max, 1_MiB);
+  EXPECT_EQ(s.receiver->tls, true);
+  ASSERT_EQ(s.receiver->categories.size(), 1u);
+  EXPECT_EQ(s.receiver->categories[0].mode, FileMode::plain);
+  ASSERT_EQ(s.upstreams.size(), 1u);
+  ASSERT_EQ(s.upstreams[0].addresses.size(), 2u);
+  EXPECT_EQ(s.upstreams[0].addresses[0].weight, 1u);
+  EXPECT_EQ(s.upstreams[0].addresses[1].address, "fra-2:3706");
+  EXPECT_EQ(s.upstreams[0].addresses[1].weight, 2u);
+  ASSERT_EQ(s.routes.size(), 2u);
+  EXPECT_EQ(s.routes[0].to[2].name(), "mqtt:events/{category}");
+  EXPECT_EQ(s.routes[0].spool.max, 20_GiB);
+  EXPECT_EQ(s.routes[0].category, "payments");
+  EXPECT_TRUE(s.routes[1].is_default());
+  EXPECT_EQ(s.listeners[0].allow_anonymous, true);
+}
+
+TEST(Parse, an_empty_file_is_a_node_with_defaults) {
+  const Settings s = good("");
+  EXPECT_EQ(s.node.name, "host");
+  EXPECT_EQ(s.node.site, "host");
+  EXPECT_EQ(s.node.data_dir, "/var/lib/posthouse");
+  EXPECT_FALSE(s.agent || s.receiver || s.tls);
+}
+
+// Case A1.
+TEST(Parse, reports_everything_in_one_run_with_places_and_suggestions) {
+  const auto got = complaints(R"([node]
+name = "gw-17"
+disk_cach_size = "1GB"
+line_max = "1MiB"
+name = "gw-18"
+[broker]
+inflight_max = "10"
+packet_max = "10 megs"
+)");
+  EXPECT_THAT(
+      got, ElementsAre(AllOf(HasSubstr("f:3:1: error: unknown key `disk_cach_size` in [node]"),
+                             HasSubstr("known there: name, site, data_dir")),
+                       "f:4:1: error: `line_max` does not belong in [node]; it belongs in [agent]",
+                       "f:5:1: error: key `name` is there twice; the first is at line 2",
+                       "f:7:16: error: `inflight_max` must be an integer, not a string; write 10 without quotes",
+                       AllOf(HasSubstr("f:8:14: error: `packet_max`: unknown unit \"megs\""), HasSubstr("KiB, MiB"))));
+  const Checked checked = config_check("[node]\nname = 1\n", "x.toml", "host");
+  EXPECT_EQ(checked.exit_code, 2);
+  EXPECT_THAT(checked.text, HasSubstr("x.toml:2:8: error: `name` must be a string, not an integer"));
+  EXPECT_EQ(config_check("", "x.toml", "host").exit_code, 0);
+}
+
+TEST(Parse, suggests_the_nearest_key_and_table) {
+  EXPECT_THAT(complaints("[broker]\ninflight_mx = 3\n"), ElementsAre(HasSubstr("did you mean `inflight_max`?")));
+  EXPECT_THAT(
+      complaints("[brokr]\n"),
+      ElementsAre(HasSubstr("f:1:2: error: unknown key `brokr` in the file's top level; did you mean `broker`?")));
+  EXPECT_THAT(complaints("inflight_mx = 3\n"),
+              ElementsAre(HasSubstr("did you mean `inflight_max`, which belongs in [broker]?")));
+  EXPECT_THAT(complaints("[[category]]\n"), ElementsAre(HasSubstr("it belongs in [[receiver.category]]")));
+  EXPECT_THAT(complaints("[[node]]\n"), ElementsAre(HasSubstr("there is only one: write [node]")));
+  EXPECT_THAT(complaints("[upstream]\nname = \"a\"\n"), ElementsAre(HasSubstr("write [[upstream]]")));
+}
+
+TEST(Parse, goes_on_behind_syntax_errors) {
+  const auto got = complaints(R"([node
+name = "a
+site = = "b"
+data_dir = "/x"
+[broker]
+workers = 1 2
+inflight_max = [1,
+client_id_max = 22
+[broker]
+topic_alias_max = "x"
+)");
+  ASSERT_EQ(got.size(), 8u) << testing::PrintToString(got);
+  EXPECT_THAT(got[0], HasSubstr("f:1:6: error: this table header cannot be read"));
+  EXPECT_THAT(got[1], HasSubstr("f:2:"));
+  EXPECT_THAT(got[2], HasSubstr("f:3:"));
+  EXPECT_THAT(got[3], HasSubstr("f:6:"));
+  EXPECT_THAT(got[4], HasSubstr("f:8:"));
+  EXPECT_THAT(got[5], HasSubstr("f:8:17: error: `client_id_max` is 22, outside of 23 .. 65535"));
+  EXPECT_THAT(got[6], HasSubstr("f:9:2: error: table [broker] is there twice; the first is at line 5"));
+  EXPECT_THAT(got[7], HasSubstr("f:10:19: error: `topic_alias_max` must be an integer"));
+}
+
+TEST(Parse, units_are_asked_for_and_named) {
+  EXPECT_EQ(good("[broker]\npacket_max = \"1MB\"\n").broker.packet_max, Bytes{1'000'000});
+  EXPECT_EQ(good("[broker]\npacket_max = \"1MiB\"\n").broker.packet_max, 1_MiB);
+  EXPECT_THAT(complaints("[broker]\npacket_max = 10\n"),
+              ElementsAre(AllOf(HasSubstr("needs a unit"), HasSubstr("\"10MiB\""))));
+  EXPECT_THAT(complaints("[broker]\nconnect_timeout = 10\n"), ElementsAre(HasSubstr("write \"10s\"")));
+  EXPECT_THAT(complaints("[broker]\npacket_max = \"10mib\"\n"), ElementsAre(HasSubstr("did you mean \"MiB\"?")));
+  EXPECT_THAT(complaints("[broker]\npacket_max = \"1.5MiB\"\n"), ElementsAre(HasSubstr("not a whole number")));
+  EXPECT_THAT(complaints("[broker]\npacket_max = \"999999999TiB\"\n"), ElementsAre(HasSubstr("too great")));
+  EXPECT_THAT(complaints("[broker]\npacket_max = \"1B\"\n"), ElementsAre(HasSubstr("outside of 1KiB .. 256MiB")));
+}
+
+TEST(Parse, what_is_not_built_is_said_to_be_not_supported) {
+  const auto got = complaints(R"([receiver]
+lsd = "127.0.0.1:3701"
+dir = "/e"
+[[receiver.category]]
+match = ["a"]
+compress = "gzip"
+[[upstream]]
+name = "u"
+addresses = ["127.0.0.1:1"]
+protocol = "lsd"
+balance = { hash = { prefix = ":" } }
+rate = "8MiB/s"
+connections = 4
+dedup = "strict"
+[[route]]
+name = "r"
+to = ["u"]
+ack = "far"
+spool = { keep = "7d", full = "drop_oldest" }
+)");
+  std::vector<std::string> unsupported;
+  for (const auto& line : got)
+    if (line.find("not supported in this version") != line.npos) unsupported.push_back(line);
+  EXPECT_THAT(unsupported,
+              ElementsAre("f:2:1: error: `receiver.lsd` is not supported in this version",
+                          "f:6:12: error: `receiver.category.compress = \"gzip\"` is not supported in this version",
+                          "f:10:12: error: `upstream.protocol = \"lsd\"` is not supported in this version",
+                          "f:11:11: error: `upstream.balance = hash` is not supported in this version",
+                          "f:12:1: error: `upstream.rate` is not supported in this version",
+                          "f:13:15: error: `upstream.connections > 1` is not supported in this version",
+                          "f:14:9: error: `upstream.dedup = \"strict\"` is not supported in this version",
+                          "f:19:11: error: `route.spool.keep` is not supported in this version",
+                          "f:19:31: error: `route.spool.full = \"drop_oldest\"` is not supported in this version"));
+  EXPECT_THAT(got, testing::Contains(HasSubstr("f:18:7: error: `ack = \"far\"` and `spool.full")));
+}
+
+TEST(Parse, a_default_route_is_needed_as_soon_as_events_come_in) {
+  EXPECT_THAT(complaints("[agent]\ndir = \"/s\"\n"),
+              ElementsAre(HasSubstr("f:1:1: error: [agent] needs a default route")));
+  EXPECT_THAT(complaints("[receiver]\nlink = \"127.0.0.1:1\"\n"),
+              ElementsAre(HasSubstr("[receiver] needs a default route")));
+  EXPECT_THAT(complaints("[receiver]\ndir = \"/e\"\n"), IsEmpty());
+  EXPECT_THAT(complaints("[agent]\ndir = \"/s\"\n[receiver]\ndir = \"/e\"\n[[route]]\nname = \"a\"\nto = [\"files\"]\n"
+                         "[[route]]\nname = \"b\"\nto = [\"files\"]\n"),
+              ElementsAre(HasSubstr(
+                  "f:9:8: error: a second default route (no categories, no topics); the first is at line 6")));
+}
+
+TEST(Parse, masks_that_tie_are_an_error_with_a_category_that_shows_it) {
+  const auto got = complaints(R"([receiver]
+dir = "/e"
+[[route]]
+name = "a"
+categories = ["pay_*", "x", "*_ams"]
+to = ["files"]
+[[route]]
+name = "b"
+categories = ["pay_*_eu", "x", "*_fra", "pa*"]
+to = ["files"]
+)");
+  EXPECT_THAT(got, ElementsAre(AllOf(HasSubstr("f:9:15: error: mask ties with \"pay_*\" of route \"a\" at line 5"),
+                                     HasSubstr("\"pay__eu\"")),
+                               HasSubstr("f:9:27: error: mask ties with \"x\"")));
+}
+
+TEST(Parse, targets_must_exist) {
+  const auto got = complaints(R"([[upstream]]
+name = "fra"
+addresses = ["127.0.0.1:1"]
+[[upstream]]
+name = "fra"
+addresses = []
+[[upstream]]
+name = "files"
+addresses = ["127.0.0.1:1", "localhost:2", "nonsense", "[::1]:3", "::1:4"]
+[[route]]
+name = "r"
+categories = ["c", "a/b", ""]
+topics = ["$share/g/x", "a/#/b", "ok/+"]
+to = ["fro", "files", "fra", "fra", { mqtt = "x/{tpic}" }, { mqtt = "a/#" }, { topic = "x" }]
+)");
+  EXPECT_THAT(
+      got, ElementsAre(HasSubstr("f:5:8: error: a second upstream \"fra\"; the first is at line 2"),
+                       HasSubstr("f:6:13: error: `addresses` is empty"),
+                       HasSubstr("f:8:8: error: an upstream cannot be named \"files\""),
+                       HasSubstr("f:9:44: error: `upstream.addresses`: \"nonsense\" has no port"),
+                       HasSubstr("f:9:67: error: `upstream.addresses`: \"::1:4\": write an IPv6 address in brackets"),
+                       HasSubstr("f:12:20: error: `route.categories`: \"a/b\" can match no category"),
+                       HasSubstr("f:12:27: error: `route.categories`: \"\" can match no category"),
+                       HasSubstr("f:13:10: warning: this route takes MQTT topics"),
+                       HasSubstr("f:13:11: error: `topics` cannot have the shared filter"),
+                       HasSubstr("f:13:25: error: \"a/#/b\" is not an MQTT topic filter"),
+                       HasSubstr("f:14:7: error: there is no upstream \"fro\"; did you mean \"fra\"?"),
+                       HasSubstr("f:14:14: error: target \"files\" has no directory; set `dir` in [receiver]"),
+                       HasSubstr("f:14:30: error: target \"fra\" is there twice"),
+                       HasSubstr("f:14:37: error: \"{tpic}\" is no part of a topic template"),
+                       HasSubstr("f:14:60: error: \"a/#\" does not make a topic"),
+                       HasSubstr("f:14:60: warning: this route publishes to MQTT"),
+                       HasSubstr("f:14:78: error: a target is an upstream's name")));
+}
+
+TEST(Parse, plain_connections_beyond_loopback_need_a_word) {
+  const std::string upstream = "[[upstream]]\nname = \"u\"\naddresses = [\"127.0.0.1:1\", \"fra:2\"]\n";
+  const std::string route = "[[route]]\nname = \"r\"\nto = [\"u\"]\n";
+  EXPECT_THAT(complaints(upstream + route),
+              ElementsAre(HasSubstr("f:3:13: error: upstream: \"fra:2\" would be used without TLS")));
+  EXPECT_EQ(good(upstream + "insecure_plain = true\n" + route).upstreams[0].tls, false);
+  EXPECT_THAT(complaints(upstream + "tls = true\n" + route), ElementsAre(HasSubstr("needs a [tls] table")));
+  EXPECT_THAT(complaints("[receiver]\nlink = \"[::]:1\"\n" + upstream + "insecure_plain = true\n" + route),
+              ElementsAre(HasSubstr("f:2:8: error: receiver: \"[::]:1\" would be used without TLS")));
+  EXPECT_THAT(complaints("[receiver]\nlink = \"127.example.com:1\"\n" + upstream + "insecure_plain = true\n" + route),
+              ElementsAre(HasSubstr("would be used without TLS")));
+}
+
+TEST(Parse, anonymous_clients_are_let_in_on_loopback_only_by_default) {
+  const Settings s = good("[[listener]]\nbind = \"[::1]:1883\"\n[[listener]]\nbind = \":1884\"\n");
+  EXPECT_EQ(s.listeners[0].allow_anonymous, true);
+  EXPECT_EQ(s.listeners[1].allow_anonymous, false);
+  EXPECT_THAT(complaints("[[listener]]\nbind = \":1\"\n[[listener]]\nbind = \"*:1\"\n"),
+              ElementsAre(HasSubstr("a second listener")));
+}
+
+TEST(Parse, the_agent_never_reads_what_the_node_writes) {
+  const std::string route = "[[route]]\nname = \"r\"\nto = [\"files\"]\n";
+  EXPECT_THAT(complaints("[agent]\ndir = \"/a/\"\n[receiver]\ndir = \"/a/b\"\n" + route),
+              ElementsAre(HasSubstr("f:2:7: error: agent.dir and receiver.dir overlap")));
+  EXPECT_THAT(complaints("[agent]\ndir = \"/var\"\n[receiver]\ndir = \"/a/b\"\n" + route),
+              ElementsAre(HasSubstr("agent.dir holds node.data_dir")));
+  EXPECT_THAT(complaints("[agent]\ndir = \"a\"\n[receiver]\ndir = \"/a/b\"\n" + route),
+              ElementsAre(HasSubstr("must be an absolute path")));
+}
+
+/// Takes the '#' away from every setting of the reference.
+std::string uncommented(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = text.find('\n', at) + 1;
+    std::string line = text.substr(at, end - at);
+    if (line.size() > 2 && line[0] == '#' && line[1] != ' ' && line[1] != '#' && line[1] != '\n') line.erase(0, 1);
+    out += line;
+    at = end;
+  }
+  return out;
+}
+
+TEST(Reference, is_valid_as_it_is_and_with_every_setting_switched_on) {
+  good(reference());
+  const Settings s = good(uncommented(reference()) + "[[route]]\nname = \"rest\"\nto = [\"files\"]\n");
+  EXPECT_TRUE(s.agent && s.receiver && s.tls);
+  EXPECT_EQ(s.upstreams.size(), 1u);
+}
+
+TEST(Reference, names_every_key_with_its_default) {
+  const std::string text = reference();
+  for (const TableInfo& table : schema()) {
+    EXPECT_THAT(text, HasSubstr("\n#" + table.header() + "\n"));
+    for (const KeyInfo& key : table.keys) {
+      EXPECT_FALSE(key.doc.empty()) << key.name;
+      EXPECT_FALSE(key.fallback.empty() && key.example.empty()) << table.path << "." << key.name;
+    }
+  }
+}
+
+TEST(NotBuilt, names_only_keys_that_exist) {
+  for (const NotBuilt& n : not_built()) {
+    bool found = false;
+    for (const TableInfo& t : schema())
+      for (const KeyInfo& k : t.keys) found |= n.key == std::string(t.path) + "." + std::string(k.name);
+    EXPECT_TRUE(found) << n.key;
+  }
+}
+
+}  // namespace
+}  // namespace ph::settings

@@ -1,0 +1,477 @@
+// The tables of keys, in the order of config/posthouse.toml. Rooms that get a new key add it here and to settings.h.
+#include "core/settings/schema.h"
+
+#include <limits>
+
+#include "core/settings/key.h"
+
+namespace ph::settings {
+namespace {
+
+constexpr Bytes kTiB{1ull << 40};
+constexpr Duration kDay = std::chrono::hours(24);
+
+const Table<Node>& node_table() {
+  static const Table<Node> table(
+      "node", false, "Who this node is.",
+      {
+          text("name", &Node::name,
+               "Name of the node, unique in the whole installation; under TLS equal to the CN of its certificate. "
+               "Default: the host's name.")
+              .like("\"gw-17\""),
+          text("site", &Node::site,
+               "Datacenter. Events that already passed a site are not sent there again. Default: the node's name.")
+              .like("\"ams\""),
+          text("data_dir", &Node::data_dir, "Everything the node must not lose lives below it."),
+      });
+  return table;
+}
+
+const Table<Agent>& agent_table() {
+  static const Table<Agent> table(
+      "agent", false, "Reads producers' files: <dir>/<category>/<anything> and <dir>/<category>[.log].",
+      {
+          text("dir", &Agent::dir,
+               "Absolute path of the source directory. Its files belong to the agent, which rotates "
+               "and deletes them once they are delivered.")
+              .needed()
+              .like("\"/var/spool/posthouse\""),
+          size("line_max", &Agent::line_max, 1_KiB, 16_MiB, "Longest line; for longer ones see line_oversize."),
+          choice<Agent, Oversize, Oversize>(
+              "line_oversize", &Agent::line_oversize,
+              {{"split", Oversize::split}, {"truncate", Oversize::truncate}, {"dead_letter", Oversize::dead_letter}},
+              "What becomes of a longer line: delivered in pieces, cut, or put to the dead letters."),
+          size("rotate_size", &Agent::rotate_size, 64_KiB, kTiB, "A file that is larger is rotated away."),
+          duration("rotate_age", &Agent::rotate_age, 1s, 30 * kDay, "A file that is older is rotated away."),
+          duration("rescan_interval", &Agent::rescan_interval, 1s, kDay,
+                   "How often the directory is read through, for what change notifications missed."),
+          duration("delete_grace", &Agent::delete_grace, 1s, kDay,
+                   "Time between rotation and the first attempt to delete."),
+      });
+  return table;
+}
+
+const Table<Category>& category_table() {
+  static const Table<Category> table(
+      "receiver.category", true, "How categories are written; the first table with a matching mask counts.",
+      {
+          texts("match", &Category::match, "Masks of categories; * stands for anything.")
+              .needed()
+              .like("[\"error_log\"]"),
+          choice<Category, FileMode, FileMode>(
+              "mode", &Category::mode, {{"chunks", FileMode::chunks}, {"plain", FileMode::plain}},
+              "chunks: <dir>/<category>/<category>-YYYY-MM-DD_NNNNNN and a link <category>_current; plain: one file "
+              "<dir>/<category>."),
+          size("chunk_max", &Category::chunk_max, 4_KiB, kTiB, "A chunk that is larger is closed."),
+          duration("chunk_interval", &Category::chunk_interval, 100ms, kDay, "A chunk that is older is closed."),
+          choice<Category, Compress, Compress>(
+              "compress", &Category::compress,
+              {{"none", Compress::none}, {"gzip", Compress::gzip}, {"zstd", Compress::zstd}}, "Compression of chunks."),
+          choice<Category, MessageFormat, MessageFormat>(
+              "format", &Category::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
+              "How MQTT messages become lines: the payload with newline and backslash escaped, or one JSON object."),
+      });
+  return table;
+}
+
+const Table<Receiver>& receiver_table() {
+  static const Table<Receiver> table(
+      "receiver", false, "Takes events from other nodes, and writes files.",
+      {
+          text("link", &Receiver::link, "Address to listen at for other nodes: \"host:port\", \"[::]:port\".")
+              .like("\"[::]:3706\""),
+          text("lsd", &Receiver::lsd, "Address to listen at for LSD's protocol.").like("\"127.0.0.1:3701\""),
+          text("dir", &Receiver::dir,
+               "Directory of the received files. Without it no route may say \"files\": the node only passes on.")
+              .like("\"/var/lib/posthouse/events\""),
+          flag("tls", &Receiver::tls, "Default: true if there is a [tls] table.").like("true"),
+          flag("insecure_plain", &Receiver::insecure_plain, "Allows to listen without TLS on other than loopback."),
+          integer("connections_max", &Receiver::connections_max, 1, 100'000, "More are refused."),
+          integer("categories_max", &Receiver::categories_max, 1, 1'000'000, "Events of further ones are refused."),
+          duration("stream_ttl", &Receiver::stream_ttl, std::chrono::hours(1), 365 * kDay,
+                   "Silence after which a sender's stream is forgotten."),
+          duration("keep", &Receiver::keep, 1s, 3650 * kDay, "Closed files that are older are deleted.").like("\"7d\""),
+          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024}, "Oldest closed files are deleted beyond this size.")
+              .like("\"50GiB\""),
+      },
+      {"category"});
+  return table;
+}
+
+void read_address(const Value& value, const Field& field, Upstream& row) {
+  static const Table<Address> table(
+      "upstream.addresses", false, "",
+      {text("address", &Address::address, "").needed(), integer("weight", &Address::weight, 1, 1000, "")});
+  Address address;
+  if (value.is(Value::Kind::table))
+    table.read(value, address, field.out);
+  else if (field.expect(value, Value::Kind::string, "an array of \"host:port\" or { address = ..., weight = ... }"))
+    address.address = value.text;
+  row.addresses.push_back(std::move(address));
+}
+
+Key<Upstream> addresses_key() {
+  return Key<Upstream>{"addresses",
+                       "array",
+                       "",
+                       "Receivers: \"host:port\" or { address = \"host:port\", weight = n }.",
+                       [](Upstream& row, const Value& v, const Field& f) {
+                         if (!f.expect(v, Value::Kind::array, "an array of addresses")) return;
+                         for (const Value& item : v.items) read_address(item, f, row);
+                       },
+                       nullptr,
+                       "[\"fra-1:3706\", { address = \"fra-2:3706\", weight = 2 }]",
+                       true};
+}
+
+void read_hash(const Value& value, const Field& field, Balance& balance) {
+  static constexpr std::string_view kShape =
+      "{ hash = { prefix = \":\" } }, { hash = { regex = \"...\" } } or "
+      "{ hash = { topic_level = n } }";
+  const Entry* hash = value.entries.size() == 1 ? value.find("hash") : nullptr;
+  if (!hash || !hash->value.is(Value::Kind::table) || hash->value.entries.size() != 1) {
+    field.error(value.place, field.name() + " must be \"round_robin\", " + std::string(kShape));
+    return;
+  }
+  const Entry& by = hash->value.entries.front();
+  if (by.key == "topic_level") {
+    balance.by = Balance::By::hash_topic_level;
+    if (auto n = read_integer(by.value, field, 1, limits::kTopicLevelsMax)) balance.level = static_cast<uint32_t>(*n);
+  } else if (by.key == "prefix" || by.key == "regex") {
+    balance.by = by.key == "prefix" ? Balance::By::hash_prefix : Balance::By::hash_regex;
+    if (field.expect(by.value, Value::Kind::string, "a string")) balance.text = by.value.text;
+  } else {
+    field.error(by.place, "unknown key `" + by.key + "` in a hash", "write " + std::string(kShape));
+    return;
+  }
+  field.not_built(value.place, "hash");
+}
+
+Key<Upstream> balance_key() {
+  return {"balance",
+          "string or table",
+          "\"round_robin\", { hash = { prefix | regex | topic_level } }",
+          "Which receiver gets what: turns by weight (a slow one gets what it can take), or by a hash of each event.",
+          [](Upstream& row, const Value& v, const Field& f) {
+            if (v.is(Value::Kind::table))
+              read_hash(v, f, row.balance);
+            else
+              read_choice(v, f, {"round_robin"});
+          },
+          [](const Upstream&) { return quoted("round_robin"); },
+          "",
+          false};
+}
+
+Key<Upstream> rate_key() {
+  return {"rate",
+          "rate",
+          "",
+          "Bytes per second at most, over all receivers.",
+          [](Upstream& row, const Value& v, const Field& f) {
+            if (auto rate = read_rate(v, f)) row.rate = *rate;
+          },
+          nullptr,
+          "\"8MiB/s\"",
+          false};
+}
+
+Key<Upstream> connections_key() {
+  Key<Upstream> key = integer("connections", &Upstream::connections, 1, 16, "Connections to each address.");
+  key.read = [read = key.read](Upstream& row, const Value& v, const Field& f) {
+    read(row, v, f);
+    if (row.connections > 1) f.not_built(v.place, "> 1");
+  };
+  return key;
+}
+
+const Table<Upstream>& upstream_table() {
+  static const Table<Upstream> table(
+      "upstream", true, "Where events can be sent: one name for receivers that serve the same purpose.",
+      {
+          text("name", &Upstream::name, "What routes call it. \"files\" is taken.").needed().like("\"fra\""),
+          addresses_key(),
+          choice<Upstream, Protocol, Protocol>("protocol", &Upstream::protocol,
+                                               {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
+                                               "Our link protocol, or LSD's."),
+          balance_key(),
+          size("window", &Upstream::window, 256_KiB, 1_GiB,
+               "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),
+          rate_key(),
+          connections_key(),
+          duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
+          duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
+                   "Without any progress for so long a receiver's events go to another one."),
+          duration("resume_timeout", &Upstream::resume_timeout, 100ms, std::chrono::hours(1),
+                   "How long a lost receiver is waited for before what it may hold goes to another one."),
+          choice<Upstream, Dedup, Dedup>("dedup", &Upstream::dedup, {{"fast", Dedup::fast}, {"strict", Dedup::strict}},
+                                         "fast: events that go to another receiver after resume_timeout may be there "
+                                         "twice, and are counted; strict: never twice."),
+          flag("tls", &Upstream::tls, "Default: true if there is a [tls] table.").like("true"),
+          flag("insecure_plain", &Upstream::insecure_plain, "Allows to connect without TLS to other than loopback."),
+          text("server_name", &Upstream::server_name,
+               "Name that the receivers' certificates must have. Default: the host in the address.")
+              .like("\"fra-1\""),
+      });
+  return table;
+}
+
+void read_target(const Value& value, const Field& field, Route& row) {
+  if (value.is(Value::Kind::table)) {
+    const Entry* mqtt = value.find("mqtt");
+    if (!mqtt || value.entries.size() != 1) {
+      field.error(value.place, "a target is an upstream's name, \"files\" or { mqtt = \"topic template\" }");
+      row.to.push_back({Target::Kind::mqtt, ""});
+      return;
+    }
+    std::string text;
+    if (Field{field.table, "to", field.out}.expect(mqtt->value, Value::Kind::string, "a topic template"))
+      text = mqtt->value.text;
+    row.to.push_back({Target::Kind::mqtt, text});
+    return;
+  }
+  std::string text;
+  if (field.expect(value, Value::Kind::string, "an array of upstream names, \"files\" or { mqtt = ... }"))
+    text = value.text;
+  row.to.push_back({text == "files" ? Target::Kind::files : Target::Kind::upstream, text});
+}
+
+Key<Route> to_key() {
+  return Key<Route>{"to",
+                    "array",
+                    "",
+                    "Targets: names of upstreams, \"files\", or { mqtt = \"topic template\" } with {topic} and "
+                    "{category}. Each has its own place in the queue and never delays another.",
+                    [](Route& row, const Value& v, const Field& f) {
+                      if (!f.expect(v, Value::Kind::array, "an array of targets")) return;
+                      for (const Value& item : v.items) read_target(item, f, row);
+                    },
+                    nullptr,
+                    "[\"fra\", \"files\"]",
+                    true};
+}
+
+const Table<Route>& route_table() {
+  static const Table<Route> table(
+      "route", true,
+      "Which events go where. A route without categories and topics takes what no other one takes; it must be there as "
+      "soon as there is [agent] or [receiver].",
+      {
+          text("name", &Route::name, "Name of the route, in counters, status and on disk.")
+              .needed()
+              .like("\"payments\""),
+          texts("categories", &Route::categories,
+                "Masks; * stands for anything. A mask without * comes first, then the one with the longest text before "
+                "its first *; two masks that would tie are an error.")
+              .like("[\"payments_*\"]"),
+          texts("topics", &Route::topics, "MQTT filters; every route with a matching one gets the message.")
+              .like("[\"pos/+/payment\"]"),
+          to_key(),
+          choice<Route, Ack, Ack>(
+              "ack", &Route::ack, {{"local", Ack::local}, {"far", Ack::far}},
+              "When a file or a PUBLISH is released: when the next node (for MQTT: this one) has it "
+              "on disk, or when every target's far end has it."),
+          text("category", &Route::category, "Category of events made from MQTT messages. Default: the route's name.")
+              .like("\"payments\""),
+          choice<Route, std::optional<MessageFormat>, MessageFormat>(
+              "format", &Route::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
+              "How this route's MQTT messages become lines. Default: as [[receiver.category]] says.")
+              .like("\"json\""),
+      },
+      {"spool"});
+  return table;
+}
+
+const Table<Spool>& spool_table() {
+  static const Table<Spool> table(
+      "route.spool", false, "What waits for a target; may be written spool = { max = \"20GiB\" }.",
+      {
+          size("max", &Spool::max, 1_MiB, {kTiB.value * 1024},
+               "Bytes that may wait for one target. For files it bounds nothing that producers write: see status. "
+               "Default: no bound but the disk.")
+              .like("\"20GiB\""),
+          duration("keep", &Spool::keep, 1s, 3650 * kDay, "What waited longer is dropped and counted.").like("\"7d\""),
+          choice<Spool, Full, Full>(
+              "full", &Spool::full,
+              {{"block", Full::block}, {"drop_oldest", Full::drop_oldest}, {"drop_newest", Full::drop_newest}},
+              "What happens at max. block: intake of this route stops, for all its targets; not for files, which wait "
+              "where they are."),
+      });
+  return table;
+}
+
+const Table<Listener>& listener_table() {
+  static const Table<Listener> table(
+      "listener", true, "Where MQTT clients connect.",
+      {
+          text("name", &Listener::name, "Default: the address.").like("\"mqtt\""),
+          text("bind", &Listener::bind, "\"host:port\", \"[::]:port\".").needed().like("\"127.0.0.1:1883\""),
+          choice<Listener, ListenerProtocol, ListenerProtocol>(
+              "protocol", &Listener::protocol, {{"mqtt", ListenerProtocol::mqtt}, {"ws", ListenerProtocol::ws}},
+              "MQTT over TCP or over WebSocket."),
+          flag("tls", &Listener::tls, "TLS with the certificate of [tls]."),
+          flag("allow_anonymous", &Listener::allow_anonymous,
+               "Whether clients without a user name are let in. Default: on loopback only.")
+              .like("true"),
+          integer("connections_max", &Listener::connections_max, 1, 1'000'000, "More are refused."),
+      });
+  return table;
+}
+
+const Table<Tls>& tls_table() {
+  static const Table<Tls> table(
+      "tls", false, "This node's certificate; other nodes must have one of the same authority.",
+      {
+          text("ca", &Tls::ca, "File with the certificates of the authorities (PEM).")
+              .needed()
+              .like("\"/etc/posthouse/pki/ca.crt\""),
+          text("cert", &Tls::cert, "File with this node's certificate and what lies between it and the authority.")
+              .needed()
+              .like("\"/etc/posthouse/pki/node.crt\""),
+          text("key", &Tls::key, "File with its private key.").needed().like("\"/etc/posthouse/pki/node.key\""),
+      });
+  return table;
+}
+
+const Table<Api>& api_table() {
+  static const Table<Api> table("api", false, "HTTP API.",
+                                {
+                                    text("socket", &Api::socket, "Unix socket that the command line talks to."),
+                                    text("bind", &Api::bind, "Address for HTTP over TCP.").like("\"127.0.0.1:18083\""),
+                                });
+  return table;
+}
+
+const Table<Log>& log_table() {
+  static const Table<Log> table("log", false, "Logging.",
+                                {
+                                    choice<Log, LogLevel, LogLevel>("level", &Log::level,
+                                                                    {{"trace", LogLevel::trace},
+                                                                     {"debug", LogLevel::debug},
+                                                                     {"info", LogLevel::info},
+                                                                     {"warn", LogLevel::warn},
+                                                                     {"error", LogLevel::error},
+                                                                     {"off", LogLevel::off}},
+                                                                    "Least level that is written."),
+                                });
+  return table;
+}
+
+const Table<Broker>& broker_table() {
+  static const Table<Broker> table(
+      "broker", false, "Limits of the MQTT broker.",
+      {
+          integer("workers", &Broker::workers, 0, 256, "Threads; 0: one per core."),
+          size("packet_max", &Broker::packet_max, 1_KiB, 256_MiB, "Longest packet."),
+          duration("connect_timeout", &Broker::connect_timeout, 1s, 600s, "From the connection to CONNECT."),
+          integer("inflight_max", &Broker::inflight_max, 1, 65'535, "Unacknowledged QoS 1 and 2 messages to a client."),
+          integer("mqueue_messages_max", &Broker::mqueue_messages_max, 0, 10'000'000,
+                  "Messages that wait for a client; then QoS 0, then the oldest, are dropped and counted."),
+          size("mqueue_bytes_max", &Broker::mqueue_bytes_max, 64_KiB, {kTiB.value}, "Bytes that wait for a client."),
+          integer("topic_levels_max", &Broker::topic_levels_max, 1, 65'535, "Levels of a topic or filter."),
+          integer("topic_alias_max", &Broker::topic_alias_max, 0, 65'535, "Topic aliases of a connection."),
+          integer("client_id_max", &Broker::client_id_max, 23, 65'535, "Bytes of a client id."),
+          integer("awaiting_rel_max", &Broker::awaiting_rel_max, 1, 65'535,
+                  "QoS 2 messages of a client that await PUBREL."),
+          duration("session_expiry", &Broker::session_expiry, 0s, 3650 * kDay,
+                   "Life of an offline session of a client of version 3."),
+          integer("sessions_max", &Broker::sessions_max, 1, 100'000'000, "Sessions, online and offline."),
+          integer("retained_max", &Broker::retained_max, 0, 100'000'000, "Retained messages."),
+      });
+  return table;
+}
+
+/// A table of the root; nullptr if it is not there or no table.
+const Value* table_at(const Value& root, std::string_view key, std::string_view shown, Diagnostics& out) {
+  const Entry* entry = root.find(key);
+  if (!entry || entry->value.is(Value::Kind::broken)) return nullptr;
+  if (entry->value.is(Value::Kind::table)) return &entry->value;
+  const bool doubled = entry->value.is(Value::Kind::array) && entry->value.by_header;
+  const std::string name(shown);
+  out.error(entry->place, "`" + name + "` must be a table, not " + std::string(kind_name(entry->value.kind)),
+            doubled ? "there is only one: write [" + name + "]" : "write [" + name + "]");
+  return nullptr;
+}
+
+/// Reads [[key]] into rows, one per element, so that indexes of rows and elements agree.
+template <class Row>
+void read_rows(const Value& parent, std::string_view key, const Table<Row>& table, std::vector<Row>& rows,
+               Diagnostics& out) {
+  const Entry* entry = parent.find(key);
+  if (!entry || entry->value.is(Value::Kind::broken)) return;
+  const std::string path(table.info().path);
+  if (!entry->value.is(Value::Kind::array)) {
+    out.error(entry->place, "`" + path + "` must be an array of tables", "write [[" + path + "]]");
+    return;
+  }
+  for (const Value& item : entry->value.items) {
+    rows.emplace_back();
+    if (item.is(Value::Kind::table))
+      table.read(item, rows.back(), out);
+    else
+      out.error(item.place, "`" + path + "` must hold tables, not " + std::string(kind_name(item.kind)));
+  }
+}
+
+void read_routes(const Value& root, Settings& into, Diagnostics& out) {
+  read_rows(root, "route", route_table(), into.routes, out);
+  const Entry* routes = root.find("route");
+  for (size_t i = 0; i < into.routes.size(); ++i)
+    if (const Value* spool = table_at(routes->value.items[i], "spool", "route.spool", out))
+      spool_table().read(*spool, into.routes[i].spool, out);
+}
+
+}  // namespace
+
+const std::vector<NotBuilt>& not_built() {
+  static const std::vector<NotBuilt> list = {
+      {"receiver.lsd", ""},
+      {"receiver.keep", ""},
+      {"receiver.max", ""},
+      {"receiver.category.compress", "\"gzip\""},
+      {"receiver.category.compress", "\"zstd\""},
+      {"upstream.protocol", "\"lsd\""},
+      {"upstream.balance", "hash"},
+      {"upstream.rate", ""},
+      {"upstream.connections", "> 1"},
+      {"upstream.dedup", "\"strict\""},
+      {"route.spool.keep", ""},
+      {"route.spool.full", "\"drop_oldest\""},
+      {"route.spool.full", "\"drop_newest\""},
+      {"listener.protocol", "\"ws\""},
+      {"api.bind", ""},
+  };
+  return list;
+}
+
+const std::vector<TableInfo>& schema() {
+  static const std::vector<TableInfo> tables = {
+      node_table().info(),     agent_table().info(), receiver_table().info(), category_table().info(),
+      upstream_table().info(), route_table().info(), spool_table().info(),    listener_table().info(),
+      tls_table().info(),      api_table().info(),   log_table().info(),      broker_table().info(),
+  };
+  return tables;
+}
+
+void read_settings(const Value& root, Settings& into, Diagnostics& out) {
+  for (const Entry& e : root.entries) {
+    bool known = false;
+    for (const TableInfo& t : schema()) known |= t.path == e.key;
+    if (!known) report_unknown("", e, out);
+  }
+  if (const Value* t = table_at(root, "node", "node", out)) node_table().read(*t, into.node, out);
+  if (const Value* t = table_at(root, "agent", "agent", out)) agent_table().read(*t, into.agent.emplace(), out);
+  if (const Value* t = table_at(root, "receiver", "receiver", out)) {
+    receiver_table().read(*t, into.receiver.emplace(), out);
+    read_rows(*t, "category", category_table(), into.receiver->categories, out);
+  }
+  read_rows(root, "upstream", upstream_table(), into.upstreams, out);
+  read_routes(root, into, out);
+  read_rows(root, "listener", listener_table(), into.listeners, out);
+  if (const Value* t = table_at(root, "tls", "tls", out)) tls_table().read(*t, into.tls.emplace(), out);
+  if (const Value* t = table_at(root, "api", "api", out)) api_table().read(*t, into.api, out);
+  if (const Value* t = table_at(root, "log", "log", out)) log_table().read(*t, into.log, out);
+  if (const Value* t = table_at(root, "broker", "broker", out)) broker_table().read(*t, into.broker, out);
+}
+
+}  // namespace ph::settings

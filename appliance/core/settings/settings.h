@@ -1,0 +1,166 @@
+// Settings: a node's configuration as values: what the tables of the TOML file become. Made by parse(); complete and
+// checked when it comes out of there, so that nobody behind it validates again. The keys, their ranges and their
+// meaning for an operator are in schema.cc; the shape is that of config/posthouse.toml.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/time.h"
+
+namespace ph::settings {
+
+struct Node {
+  std::string name;  // never empty after parse(): the host's name by default
+  std::string site;  // never empty after parse(): the node's name by default
+  std::string data_dir = "/var/lib/posthouse";
+};
+
+enum class Oversize : uint8_t { split, truncate, dead_letter };
+struct Agent {
+  std::string dir;
+  Bytes line_max{limits::kLineMaxDefault};
+  Oversize line_oversize = Oversize::split;
+  Bytes rotate_size{1'000'000};
+  Duration rotate_age = 60s;
+  Duration rescan_interval = 30s;
+  Duration delete_grace = 1s;
+};
+
+enum class FileMode : uint8_t { chunks, plain };
+enum class MessageFormat : uint8_t { raw, json };
+enum class Compress : uint8_t { none, gzip, zstd };
+struct Category {
+  std::vector<std::string> match;  // masks; empty: all
+  FileMode mode = FileMode::chunks;
+  Bytes chunk_max{5'000'000};
+  Duration chunk_interval = 5s;
+  Compress compress = Compress::none;
+  MessageFormat format = MessageFormat::raw;
+};
+struct Receiver {
+  std::string link;         // endpoint; empty: no link listener, the files are for this node's own routes
+  std::string lsd;          // endpoint; empty: off
+  std::string dir;          // empty: no files are written here
+  std::optional<bool> tls;  // always set after parse()
+  bool insecure_plain = false;
+  uint32_t connections_max = limits::kLinkConnectionsMax;
+  uint32_t categories_max = limits::kCategoriesMax;
+  Duration stream_ttl = limits::kStreamTtl;
+  std::optional<Duration> keep;
+  std::optional<Bytes> max;
+  std::vector<Category> categories;  // the first match counts; without a match: Category{}
+};
+
+struct Address {
+  std::string address;
+  uint32_t weight = 1;
+};
+struct Balance {
+  enum class By : uint8_t { round_robin, hash_prefix, hash_regex, hash_topic_level };
+  By by = By::round_robin;
+  std::string text;    // delimiter or regular expression
+  uint32_t level = 0;  // of the topic
+};
+enum class Protocol : uint8_t { link, lsd };
+enum class Dedup : uint8_t { fast, strict };
+struct Upstream {
+  std::string name;
+  std::vector<Address> addresses;
+  Protocol protocol = Protocol::link;
+  Balance balance;
+  Bytes window{limits::kWindowDefault};
+  std::optional<Bytes> rate;  // per second
+  uint32_t connections = 1;   // per address
+  Duration connect_timeout = 1s;
+  Duration request_timeout = limits::kRequestTimeout;
+  Duration resume_timeout = limits::kResumeTimeout;
+  Dedup dedup = Dedup::fast;
+  std::optional<bool> tls;  // always set after parse()
+  bool insecure_plain = false;
+  std::string server_name;  // empty: the address's host
+};
+
+enum class Ack : uint8_t { local, far };
+enum class Full : uint8_t { block, drop_oldest, drop_newest };
+struct Spool {
+  std::optional<Bytes> max;
+  std::optional<Duration> keep;
+  Full full = Full::block;
+};
+struct Target {
+  enum class Kind : uint8_t { upstream, files, mqtt };
+  Kind kind = Kind::upstream;
+  std::string text;  // upstream: its name; mqtt: the topic template
+  /// What it is called in counters, cursors and status: the upstream's name, "files", or "mqtt:" and the template.
+  std::string name() const { return kind == Kind::files ? "files" : kind == Kind::mqtt ? "mqtt:" + text : text; }
+};
+struct Route {
+  std::string name;
+  std::vector<std::string> categories;
+  std::vector<std::string> topics;
+  std::vector<Target> to;
+  Ack ack = Ack::local;
+  Spool spool;
+  std::string category;  // of events made from MQTT messages; never empty after parse(): the route's name
+  std::optional<MessageFormat> format;
+  bool is_default() const { return categories.empty() && topics.empty(); }
+};
+
+enum class ListenerProtocol : uint8_t { mqtt, ws };
+struct Listener {
+  std::string name;
+  std::string bind;
+  ListenerProtocol protocol = ListenerProtocol::mqtt;
+  bool tls = false;
+  std::optional<bool> allow_anonymous;  // always set after parse(): true on loopback only
+  uint32_t connections_max = 15'000;
+};
+
+struct Tls {
+  std::string ca;
+  std::string cert;
+  std::string key;
+};
+struct Api {
+  std::string socket = "/run/posthouse/api.sock";
+  std::string bind;  // empty: the Unix socket only
+};
+struct Log {
+  LogLevel level = LogLevel::info;
+};
+struct Broker {
+  uint32_t workers = 0;  // 0: one per core
+  Bytes packet_max{limits::kMqttPacketMax};
+  Duration connect_timeout = limits::kConnectTimeout;
+  uint32_t inflight_max = limits::kInflightMax;
+  uint32_t mqueue_messages_max = limits::kMqueueMessagesMax;
+  Bytes mqueue_bytes_max{limits::kMqueueBytesMax};
+  uint32_t topic_levels_max = limits::kTopicLevelsMax;
+  uint32_t topic_alias_max = limits::kTopicAliasMax;
+  uint32_t client_id_max = limits::kClientIdMax;
+  uint32_t awaiting_rel_max = 100;
+  Duration session_expiry = std::chrono::hours(2);
+  uint32_t sessions_max = 100'000;
+  uint32_t retained_max = 100'000;
+};
+
+struct Settings {
+  Node node;
+  std::optional<Agent> agent;
+  std::optional<Receiver> receiver;
+  std::vector<Upstream> upstreams;
+  std::vector<Route> routes;
+  std::vector<Listener> listeners;
+  std::optional<Tls> tls;
+  Api api;
+  Log log;
+  Broker broker;
+};
+
+}  // namespace ph::settings

@@ -1,0 +1,72 @@
+// TlsContext: who we are and whom we trust, for any number of connections and listeners, of any thread. From PEM files;
+// reload() reads them again, and connections made from then on use the new ones.
+//
+// TLS 1.2, and 1.3 where mbedTLS 3.6 has it. A connection with a context is encrypted and the peer verified before
+// on_open: a client always checks the server's chain and name (a DNS name, or an address among the certificate's
+// iPAddress names); a server asks for a client certificate as `peer` says. Servers hand out session tickets (one day),
+// except under 1.3 with client certificates, whose tickets would lose the client's name.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "base/time.h"
+#include "port/network.h"
+
+namespace ph::io {
+
+namespace tls_errors {
+inline constexpr ErrorCode bad_file{"tls.bad_file"};        // missing, unreadable, no PEM; the detail has the path
+inline constexpr ErrorCode mismatch{"tls.mismatch"};        // the key is not the certificate's
+inline constexpr ErrorCode unsupported{"tls.unsupported"};  // asked for what this TLS library does not have
+}  // namespace tls_errors
+
+/// Whether a server wants a certificate from its clients. A certificate that is shown must be valid in any case.
+enum class PeerCertificate { required, optional, none };
+
+struct TlsOptions {
+  std::string ca_file;           // PEM, one or more; empty: trusts nobody (a server with peer = none only)
+  std::string certificate_file;  // PEM, the chain with the leaf first; empty: none (clients only)
+  std::string key_file;          // PEM
+  PeerCertificate peer = PeerCertificate::required;
+  bool tls13_only = false;
+};
+
+inline constexpr Duration kTlsHandshakeTimeout = 10s;  // from connected or accepted to verified
+
+class TlsMaterial;
+
+/// Whether this build speaks TLS 1.3.
+bool tls13_available();
+
+/// Load what a server, or a client, needs; what is missing for that purpose is told now, not at the first connection.
+Result<std::shared_ptr<port::TlsContext>> make_tls_server(const TlsOptions& options);
+Result<std::shared_ptr<port::TlsContext>> make_tls_client(const TlsOptions& options);
+
+}  // namespace ph::io
+
+namespace ph::port {
+
+class TlsContext {
+ public:
+  static Result<std::shared_ptr<TlsContext>> load(io::TlsOptions options);
+  explicit TlsContext(io::TlsOptions options);
+  ~TlsContext();
+
+  /// Reads the files again. On failure the old ones stay in use.
+  Result<> reload();
+  /// When the own certificate expires; nullopt without one.
+  std::optional<WallTime> expires() const;
+  /// What is in use now; for this room's connections.
+  std::shared_ptr<const io::TlsMaterial> material() const;
+
+ private:
+  const io::TlsOptions options_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const io::TlsMaterial> material_;
+};
+
+}  // namespace ph::port

@@ -1,0 +1,373 @@
+// The relay room over an in-memory network, file system and store: a source, an upstream, a link server, an intake and
+// the real files sink and segment log behind it.
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "service/relay/files_target.h"
+#include "service/relay/link_server.h"
+#include "service/relay/mqtt_target.h"
+#include "service/relay/packed.h"
+#include "service/relay/tap.h"
+#include "service/relay/upstream.h"
+#include "support/manual_loop.h"
+#include "support/memory_files.h"
+#include "support/memory_network.h"
+#include "support/memory_store.h"
+
+namespace ph::relay {
+namespace {
+
+/// Hands out lines of one category, one block each; remembers what it was told.
+class LineSource : public port::EventSource {
+ public:
+  LineSource(NodeId node, std::string category, bool wants = false)
+      : node_(node), category_(std::move(category)), far_wanted_(wants) {}
+
+  void add(const std::string& line) {
+    lines_.push_back(line + "\n");
+    if (ready_) ready_();
+  }
+  const std::string& route() const override { return route_; }
+  const std::string& target() const override { return target_; }
+  bool wants_far() const override { return far_wanted_; }
+  std::vector<port::OpenStream> open_streams() override { return open; }
+  std::optional<port::Batch> next(size_t) override {
+    if (next_ == lines_.size()) return std::nullopt;
+    const std::string& line = lines_[next_++];
+    event::Block block;
+    block.category = category_;
+    block.id = {node_, stream, position_, position_ + line.size()};
+    block.events = 1;
+    block.payload = Slice(line);
+    std::string packed;
+    put_varint(packed, line.size());
+    put_sized(packed, event::encode(block));
+    port::Batch batch{stream, position_, position_ + line.size(), 1, Slice(std::move(packed))};
+    position_ += line.size();
+    return batch;
+  }
+  void on_ready(port::Task ready) override { ready_ = std::move(ready); }
+  void will_use(StreamId, const std::string& receiver, port::Task durable) override {
+    used.push_back(receiver);
+    durable();
+  }
+  void advanced(StreamId, uint64_t to, uint64_t events, uint64_t duplicates) override {
+    settled = to;
+    delivered += events;
+    duplicate += duplicates;
+  }
+  port::WriteBatch advance_entries(StreamId, uint64_t to, uint64_t events) override {
+    settled = to;
+    delivered += events;
+    port::WriteBatch b;
+    b.put("cursor", std::to_string(to));
+    return b;
+  }
+  void far_advanced(StreamId, uint64_t to) override { far = to; }
+  void rejected(StreamId, uint64_t, uint64_t, Slice, const std::string& reason) override { rejects.push_back(reason); }
+  void rerouted_unasked(uint64_t) override {}
+  void renew(StreamId) override { ++renewed; }
+  void on_closed(std::move_only_function<void(StreamId)> c) override { closed = std::move(c); }
+  port::TargetCounters counters() const override { return {}; }
+  /// As after a restart: hands out everything from the start again.
+  void rewind() {
+    next_ = 0;
+    position_ = 0;
+  }
+
+  StreamId stream{4711};
+  std::vector<port::OpenStream> open;
+  std::vector<std::string> used, rejects;
+  uint64_t settled = 0, delivered = 0, duplicate = 0, far = 0;
+  int renewed = 0;
+  std::move_only_function<void(StreamId)> closed;
+
+ private:
+  NodeId node_;
+  std::string category_;
+  bool far_wanted_;
+  std::string route_ = "default", target_ = "fra";
+  std::vector<std::string> lines_;
+  size_t next_ = 0;
+  uint64_t position_ = 0;
+  port::Task ready_;
+};
+
+const NodeId kEdge = Random(1).node_id();
+const NodeId kFar = Random(2).node_id();
+const port::Endpoint kAt{"127.0.0.1", 3706};
+
+struct RelayTest : testing::Test {
+  test::ManualLoop loop;
+  test::ManualDisk disk{loop};
+  test::MemoryFiles files;
+  test::MemoryStore store;
+  test::MemoryFabric fabric;
+  test::MemoryNetwork network{fabric, loop};
+  std::unique_ptr<commit::Committer> committer;
+  std::unique_ptr<chunk::FilesSink> sink;
+  std::unique_ptr<spool::SegmentLog> log;
+  std::unique_ptr<Intake> intake;
+  std::unique_ptr<LinkServer> server;
+  std::unique_ptr<Upstream> upstream;
+  bool full = false;
+
+  void start_receiver(bool with_log = false) {
+    files.make_directories("/far").value();
+    committer = std::make_unique<commit::Committer>(loop, disk, store);
+    chunk::FilesSinkOptions options;
+    options.directory = "/far/events";
+    options.state_directory = "/far/state";
+    sink = chunk::FilesSink::open(options, loop, files, store, *committer).value();
+    if (with_log)
+      log =
+          spool::SegmentLog::open({.name = "default", .directory = "/far/spool"}, files, store, loop.random()).value();
+    IntakeOptions intake_options{.self = kFar, .site = "fra", .routes = {}, .route_of = {}};
+    intake_options.routes.push_back({"default", log.get(), [this] { return full; }});
+    intake_options.route_of = [](std::string_view) { return 0; };
+    intake = std::make_unique<Intake>(std::move(intake_options), loop, store, *committer, sink.get());
+    intake->load().value();
+    server = std::make_unique<LinkServer>(
+        LinkServerOptions{.bind = kAt, .tls = nullptr, .self = kFar, .name = "far", .site = "fra", .incarnation = 9},
+        loop, network, *intake);
+    server->start().value();
+  }
+  void stop_receiver() {
+    server.reset();
+    intake.reset();
+    sink.reset();
+    log.reset();
+    committer.reset();
+  }
+  void start_upstream(LineSource& source) {
+    UpstreamOptions options{.name = "fra", .addresses = {{kAt, 1}}, .tls = nullptr, .server_name = {}};
+    options.self = kEdge;
+    options.node_name = "edge";
+    options.site = "ams";
+    upstream = std::make_unique<Upstream>(std::move(options), loop, network, std::vector<port::EventSource*>{&source});
+    upstream->start();
+  }
+  void settle(Duration by = 2s) {
+    for (int i = 0; i < 20; ++i) loop.advance(by / 20);
+  }
+  std::string far_lines(const std::string& category) {
+    std::string all;
+    for (const std::string& path : files.paths())
+      if (path.starts_with("/far/events/" + category + "/" + category + "-")) all += files.content(path);
+    return all;
+  }
+};
+
+}  // namespace
+
+TEST_F(RelayTest, lines_arrive_once_and_the_source_is_told) {
+  start_receiver();
+  LineSource source(kEdge, "clicks");
+  for (int i = 0; i < 100; ++i) source.add("line " + std::to_string(i));
+  start_upstream(source);
+  settle();
+  std::string want;
+  for (int i = 0; i < 100; ++i) want += "line " + std::to_string(i) + "\n";
+  EXPECT_EQ(far_lines("clicks"), want);
+  EXPECT_EQ(source.delivered, 100u);
+  EXPECT_EQ(source.settled, want.size());
+  EXPECT_EQ(source.used, std::vector<std::string>{kAt.to_string()});
+  EXPECT_EQ(intake->counters().events, 100u);
+  EXPECT_EQ(intake->direct_counters()["default"].events, 100u);
+}
+
+TEST_F(RelayTest, a_sender_that_forgot_its_cursor_repeats_nothing) {
+  start_receiver();
+  LineSource source(kEdge, "clicks");
+  for (int i = 0; i < 10; ++i) source.add(std::to_string(i));
+  start_upstream(source);
+  settle();
+  upstream.reset();
+  source.rewind();
+  source.delivered = 0;
+  source.open = {{source.stream, 0, 0, UINT64_MAX, {kAt.to_string()}}};
+  source.add("new");
+  start_upstream(source);
+  settle();
+  EXPECT_EQ(far_lines("clicks"), "0\n1\n2\n3\n4\n5\n6\n7\n8\n9\nnew\n");
+  EXPECT_EQ(source.delivered, 11u);
+  EXPECT_EQ(source.duplicate, 10u);
+}
+
+TEST_F(RelayTest, a_receiver_that_restarts_gets_the_rest_once) {
+  start_receiver();
+  LineSource source(kEdge, "clicks");
+  for (int i = 0; i < 50; ++i) source.add(std::to_string(i));
+  start_upstream(source);
+  for (int i = 0; i < 7; ++i) loop.run_posted();
+  stop_receiver();
+  settle();
+  for (int i = 50; i < 60; ++i) source.add(std::to_string(i));
+  start_receiver();
+  settle(20s);
+  std::string want;
+  for (int i = 0; i < 60; ++i) want += std::to_string(i) + "\n";
+  EXPECT_EQ(far_lines("clicks"), want);
+  EXPECT_EQ(source.delivered, 60u);
+}
+
+TEST_F(RelayTest, a_bad_category_is_rejected_and_the_rest_goes_on) {
+  start_receiver();
+  LineSource bad(kEdge, "../evil");
+  bad.add("x");
+  start_upstream(bad);
+  settle();
+  ASSERT_EQ(bad.rejects.size(), 1u);
+  EXPECT_EQ(bad.delivered, 0u);
+  EXPECT_EQ(bad.settled, 2u);
+  EXPECT_EQ(intake->counters().rejected, 1u);
+  for (const std::string& path : files.paths()) EXPECT_EQ(path.find("evil"), std::string::npos) << path;
+}
+
+TEST_F(RelayTest, a_full_disk_holds_the_stream_and_lets_it_go_when_there_is_room) {
+  start_receiver();
+  files.capacity = files.used() + 50;
+  LineSource source(kEdge, "clicks");
+  for (int i = 0; i < 100; ++i) source.add("a line of thirty bytes, or so " + std::to_string(i));
+  start_upstream(source);
+  settle(5s);
+  EXPECT_LT(source.delivered, 100u);
+  EXPECT_FALSE(sink->stats().alarm.empty());
+  files.capacity = UINT64_MAX;
+  settle(5s);
+  EXPECT_EQ(source.delivered, 100u);
+  EXPECT_EQ(count_newlines(far_lines("clicks")), 100u);
+  EXPECT_TRUE(sink->stats().alarm.empty());
+}
+
+TEST_F(RelayTest, a_full_spool_holds_its_streams_until_it_has_room) {
+  start_receiver(true);
+  LineSource source(kEdge, "clicks");
+  source.add("first");
+  start_upstream(source);
+  settle();
+  EXPECT_EQ(source.delivered, 1u);
+  full = true;
+  source.add("second, still taken: the bound is looked at after a commit");
+  settle();
+  EXPECT_EQ(source.delivered, 2u);
+  source.add("third");
+  settle();
+  EXPECT_EQ(source.delivered, 2u);
+  EXPECT_EQ(intake->held_streams(), 1u);
+  full = false;
+  settle(3s);
+  EXPECT_EQ(source.delivered, 3u);
+  EXPECT_EQ(log->durable_end() - log->first_sequence(), 3u);
+}
+
+TEST_F(RelayTest, far_acknowledgements_come_with_the_files_or_from_behind_the_log) {
+  start_receiver();
+  LineSource direct(kEdge, "clicks", true);
+  direct.add("one");
+  start_upstream(direct);
+  settle();
+  EXPECT_EQ(direct.far, 4u);
+  upstream.reset();
+  stop_receiver();
+
+  start_receiver(true);
+  LineSource stored(kEdge, "clicks", true);
+  stored.stream = StreamId{99};
+  stored.add("one");
+  stored.add("two");
+  start_upstream(stored);
+  settle();
+  EXPECT_EQ(stored.delivered, 2u);
+  EXPECT_EQ(stored.far, 0u);
+  intake->far_reached("default", log->first_sequence() + 1);
+  settle();
+  EXPECT_EQ(stored.far, 4u);
+  intake->far_reached("default", log->durable_end());
+  settle();
+  EXPECT_EQ(stored.far, 8u);
+}
+
+TEST_F(RelayTest, garbage_and_wrong_checksums_end_the_connection_and_are_counted) {
+  start_receiver();
+  struct Client : port::ConnectionHandler {
+    std::string send, got;
+    bool closed = false;
+    void on_open(port::Connection& c) override { c.send(Slice(send)); }
+    port::Consumed on_data(port::Connection&, ByteView b) override {
+      got += b;
+      return {b.size(), 0};
+    }
+    void on_close(port::Connection&, const Error&) override { closed = true; }
+  };
+  std::string bad_crc = link::encode(link::Hello{.node = kEdge}).head;
+  bad_crc.back() ^= 1;
+  std::string four_gib("\xFF\xFF\xFF\xFF\x01\x05\x00\x00\x00\x00\x00\x00", 12);
+  uint64_t errors = 0;
+  for (const std::string& bytes :
+       {std::string("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), bad_crc, four_gib, link::encode(link::Ping{1}).head}) {
+    Client client;
+    client.send = bytes;
+    auto connection = network.connect(kAt, {}, client);
+    settle();
+    EXPECT_TRUE(client.closed);
+    EXPECT_EQ(server->stats().protocol_errors, ++errors);
+  }
+}
+
+TEST_F(RelayTest, a_peer_with_another_version_or_this_nodes_own_id_is_refused) {
+  start_receiver();
+  struct Client : port::ConnectionHandler {
+    link::Hello hello;
+    std::string reason;
+    void on_open(port::Connection& c) override { c.send_copy(link::encode(hello).head); }
+    port::Consumed on_data(port::Connection&, ByteView b) override {
+      auto d = link::decode(b);
+      if (!d || !d->consumed) return {};
+      if (auto* f = std::get_if<link::Frame>(&d->frame))
+        if (auto* r = std::get_if<link::Refuse>(f)) reason = r->reason;
+      return {d->consumed, 0};
+    }
+    void on_close(port::Connection&, const Error&) override {}
+  };
+  for (auto [hello, part] :
+       {std::pair{link::Hello{.protocol_min = 2, .protocol_max = 3, .node = kEdge, .target = "t"}, "protocol version"},
+        std::pair{link::Hello{.node = kFar, .target = "t"}, "own id"}}) {
+    Client client;
+    client.hello = hello;
+    auto connection = network.connect(kAt, {}, client);
+    settle();
+    EXPECT_NE(client.reason.find(part), std::string::npos) << client.reason;
+  }
+}
+
+TEST_F(RelayTest, the_files_target_commits_data_and_cursor_together) {
+  start_receiver();
+  LineSource source(kEdge, "local");
+  source.add("a");
+  source.add("b");
+  FilesTarget target(source, *sink, *committer, loop);
+  target.start();
+  settle();
+  EXPECT_EQ(far_lines("local"), "a\nb\n");
+  EXPECT_EQ(store.get("cursor").value(), "4");
+  files.capacity = files.used();
+  source.add("c");
+  settle(3s);
+  EXPECT_EQ(far_lines("local"), "a\nb\n");
+  EXPECT_EQ(store.get("cursor").value(), "4");
+  files.capacity = UINT64_MAX;
+  settle(3s);
+  EXPECT_EQ(far_lines("local"), "a\nb\nc\n");
+  EXPECT_EQ(store.get("cursor").value(), "6");
+}
+
+TEST(MqttTopic, fills_templates_and_keeps_wildcards_out) {
+  EXPECT_EQ(fill_topic("events/{category}", "a/b", "clicks"), "events/clicks");
+  EXPECT_EQ(fill_topic("{topic}", "a/b", "clicks"), "a/b");
+  EXPECT_EQ(fill_topic("{topic}", "", "clicks"), "clicks");
+  EXPECT_EQ(fill_topic("x/{category}/y", "", "a+b#c"), "x/a_b_c/y");
+}
+
+}  // namespace ph::relay

@@ -1,0 +1,361 @@
+#include "wire_node.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "io/clock.h"
+#include "io/random_seed.h"
+
+namespace ph {
+namespace {
+
+constexpr std::string_view kNodeIdKey = "n/id";
+constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+
+chunk::CategoryOptions category_options(const settings::Category& from) {
+  chunk::CategoryOptions out;
+  out.masks = from.match;
+  out.mode = from.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks;
+  out.chunk_max = from.chunk_max.value;
+  out.chunk_interval = from.chunk_interval;
+  out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
+  return out;
+}
+
+agent::Oversize oversize(settings::Oversize from) {
+  switch (from) {
+    case settings::Oversize::split:
+      return agent::Oversize::split;
+    case settings::Oversize::truncate:
+      return agent::Oversize::truncate;
+    case settings::Oversize::dead_letter:
+      return agent::Oversize::dead_letter;
+  }
+  return agent::Oversize::split;
+}
+
+std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
+  std::vector<route::Rule> out;
+  for (const auto& r : routes) out.push_back({r.categories, r.topics});
+  return out;
+}
+
+/// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
+std::string boot_id(port::Files& files) {
+  std::string id(36, '\0');
+  auto file = files.open("/proc/sys/kernel/random/boot_id", port::OpenMode::read);
+  if (!file) return {};
+  auto size = (*file)->read_at(0, id.data(), id.size());
+  id.resize(size.value_or(0));
+  return id;
+}
+
+broker::Anonymous anonymous_policy(const std::vector<settings::Listener>& listeners) {
+  for (const auto& l : listeners)
+    if (l.allow_anonymous.value_or(false)) return broker::Anonymous::always;
+  return broker::Anonymous::loopback;
+}
+
+}  // namespace
+
+Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(rules(settings_.routes)) {}
+
+Node::~Node() {
+  // Whatever remains after a failed open(): the loops of the broker stop before what they call goes.
+  for (auto& l : worker_loops_) l->stop();
+  for (auto& t : worker_threads_)
+    if (t.joinable()) t.join();
+}
+
+bool Node::RouteSpool::full() const {
+  if (bytes_max == 0) return false;
+  return std::any_of(sources.begin(), sources.end(),
+                     [this](const auto& s) { return s->counters().queued_bytes >= bytes_max; });
+}
+
+Result<> Node::open() {
+  started_ = loop_.now();
+  PH_TRY(open_identity());
+  PH_TRY(open_tls());
+  PH_TRY(open_files_sink());
+  PH_TRY(open_spools());
+  PH_TRY(open_agent());
+  PH_TRY(open_broker());
+  PH_TRY(open_targets());
+  PH_TRY(open_receiver());
+  PH_TRY(open_api());
+  return {};
+}
+
+Result<> Node::open_identity() {
+  const std::string& dir = settings_.node.data_dir;
+  PH_TRY(files_.make_directories(dir));
+  PH_ASSIGN(store_, io::LevelStore::open(dir + "/store"));
+  disk_ = std::make_unique<io::IoDiskQueue>(loop_);
+  committer_ = std::make_unique<commit::Committer>(loop_, *disk_, *store_);
+  dead_letters_ = std::make_unique<dead_letter::DeadLetterFiles>(dir + "/dead-letters", files_);
+  PH_ASSIGN(auto stored, store_->get(kNodeIdKey));
+  if (auto id = stored ? NodeId::from_bytes(*stored) : std::nullopt) {
+    id_ = *id;
+  } else {
+    // Random and made with the data_dir: a wiped or newly installed node is another node to everybody (amendment 3).
+    id_ = *NodeId::from_bytes(io::random_bytes(16));
+    port::WriteBatch batch;
+    batch.put(std::string(kNodeIdKey), std::string(id_.bytes()));
+    PH_TRY(store_->write(batch, true));
+    PH_TRY(files_.sync_directory(dir));
+    log_info("node_id_made", {{"node_id", id_.hex()}, {"data_dir", dir}});
+  }
+  incarnation_ = loop_.random().next();
+  return {};
+}
+
+Result<> Node::open_tls() {
+  if (!settings_.tls) return {};
+  io::TlsOptions options{
+      .ca_file = settings_.tls->ca, .certificate_file = settings_.tls->cert, .key_file = settings_.tls->key};
+  PH_ASSIGN(tls_, port::TlsContext::load(options));
+  // MQTT clients rarely have certificates; a link's two ends always do.
+  options.peer = io::PeerCertificate::optional;
+  PH_ASSIGN(tls_mqtt_, port::TlsContext::load(options));
+  return {};
+}
+
+Result<> Node::open_files_sink() {
+  if (!settings_.receiver || settings_.receiver->dir.empty()) return {};
+  chunk::FilesSinkOptions options;
+  options.directory = settings_.receiver->dir;
+  options.state_directory = settings_.node.data_dir + "/files";
+  options.categories_max = settings_.receiver->categories_max;
+  for (const auto& c : settings_.receiver->categories) options.categories.push_back(category_options(c));
+  PH_ASSIGN(files_sink_, chunk::FilesSink::open(std::move(options), loop_, files_, *store_, *committer_));
+  return {};
+}
+
+/// A route whose events all go from a peer straight into chunks needs no log in between; an agent's files are their
+/// own.
+bool Node::needs_log(const settings::Route& route) const {
+  if (!route.topics.empty()) return true;
+  bool from_peers = settings_.receiver && !settings_.receiver->link.empty();
+  bool files_only = route.to.size() == 1 && route.to[0].kind == settings::Target::Kind::files;
+  return from_peers && !files_only;
+}
+
+Result<> Node::open_spools() {
+  bool passes_far_on = settings_.receiver && !settings_.receiver->link.empty();
+  for (const settings::Route& r : settings_.routes) {
+    RouteSpool& s = spools_.emplace_back();
+    if (!needs_log(r)) continue;
+    spool::SegmentLogOptions options{.name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name};
+    PH_ASSIGN(s.log, spool::SegmentLog::open(std::move(options), files_, *store_, loop_.random()));
+    std::vector<std::string> targets;
+    for (const auto& t : r.to) targets.push_back(t.name());
+    s.retention = std::make_unique<spool::LogRetention>(*s.log, targets);
+    if (r.spool.max) s.bytes_max = r.spool.max->value;
+    for (const std::string& target : targets) {
+      spool::LogSourceOptions source{
+          .route = r.name, .target = target, .wants_far = passes_far_on || r.ack == settings::Ack::far};
+      PH_ASSIGN(auto made, spool::LogSource::open(std::move(source), *s.log, *s.retention, loop_, *disk_, *store_,
+                                                  *dead_letters_));
+      s.sources.push_back(std::move(made));
+    }
+    s.retention->on_far([this, name = r.name](uint64_t sequence) {
+      if (intake_) intake_->far_reached(name, sequence);
+      if (tap_) tap_->far_reached(name, sequence);
+    });
+  }
+  return {};
+}
+
+Result<> Node::open_agent() {
+  if (!settings_.agent) return {};
+  const settings::Agent& from = *settings_.agent;
+  agent::AgentOptions options;
+  options.directory = from.dir;
+  options.line_max = from.line_max.value;
+  options.oversize = oversize(from.line_oversize);
+  options.rotate_bytes = from.rotate_size.value;
+  options.rotate_age = from.rotate_age;
+  options.grace = from.delete_grace;
+  options.rescan = from.rescan_interval;
+  options.boot_id = boot_id(files_);
+  for (const auto& r : settings_.routes) {
+    agent::RouteOptions& route = options.routes.emplace_back();
+    route.name = r.name;
+    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
+  }
+  options.route_of = [this](std::string_view category) -> std::optional<size_t> {
+    return routes_.of_category(category);
+  };
+  PH_ASSIGN(agent_, agent::Agent::open(
+                        std::move(options), loop_, *disk_, files_,
+                        [this](port::WatchFn watch) -> Result<std::unique_ptr<port::Watcher>> {
+                          PH_ASSIGN(auto watcher, io::IoWatcher::make(loop_, std::move(watch)));
+                          return std::unique_ptr<port::Watcher>(std::move(watcher));
+                        },
+                        *store_, *dead_letters_, id_));
+  return {};
+}
+
+Result<> Node::open_broker() {
+  bool taps =
+      std::any_of(settings_.routes.begin(), settings_.routes.end(), [](const auto& r) { return !r.topics.empty(); });
+  bool publishes = std::any_of(settings_.routes.begin(), settings_.routes.end(), [](const auto& r) {
+    return std::any_of(r.to.begin(), r.to.end(), [](const auto& t) { return t.kind == settings::Target::Kind::mqtt; });
+  });
+  if (taps) {
+    std::vector<relay::TapRoute> to;
+    for (size_t i = 0; i < settings_.routes.size(); ++i) {
+      const auto& r = settings_.routes[i];
+      to.push_back({r.name, r.category, spools_[i].log.get(), [this, i] { return spools_[i].full(); },
+                    r.ack == settings::Ack::far});
+    }
+    tap_ = std::make_unique<relay::Tap>(
+        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_);
+  }
+  if (settings_.listeners.empty() && !publishes) return {};
+  broker::BrokerOptions options;
+  for (const auto& l : settings_.listeners) {
+    PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
+    options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max});
+  }
+  options.allow_anonymous = anonymous_policy(settings_.listeners);
+  unsigned workers =
+      settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<broker::WorkerPlace> places;
+  for (unsigned i = 0; i < std::min(workers, 64u); ++i) {
+    auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
+    places.push_back({loop.get(), loop.get()});
+  }
+  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
+  return {};
+}
+
+std::vector<port::EventSource*> Node::sources_of(const std::string& target) const {
+  std::vector<port::EventSource*> out;
+  if (agent_)
+    for (port::EventSource* s : agent_->sources())
+      if (s->target() == target) out.push_back(s);
+  for (const RouteSpool& spool : spools_)
+    for (const auto& s : spool.sources)
+      if (s->target() == target) out.push_back(s.get());
+  return out;
+}
+
+Result<> Node::open_targets() {
+  if (files_sink_)
+    for (port::EventSource* s : sources_of("files"))
+      files_targets_.push_back(std::make_unique<relay::FilesTarget>(*s, *files_sink_, *committer_, loop_));
+  for (const auto& r : settings_.routes)
+    for (const auto& t : r.to) {
+      if (t.kind != settings::Target::Kind::mqtt) continue;
+      for (port::EventSource* s : sources_of(t.name()))
+        if (s->route() == r.name)
+          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_));
+    }
+  for (const auto& u : settings_.upstreams) {
+    relay::UpstreamOptions options;
+    options.name = u.name;
+    for (const auto& a : u.addresses) {
+      PH_ASSIGN(port::Endpoint endpoint, port::parse_endpoint(a.address));
+      options.addresses.push_back({endpoint, a.weight});
+    }
+    if (u.tls.value_or(false)) options.tls = tls_;
+    options.server_name = u.server_name;
+    options.window_bytes = u.window.value;
+    options.connect_timeout = u.connect_timeout;
+    options.request_timeout = u.request_timeout;
+    options.resume_timeout = u.resume_timeout;
+    options.self = id_;
+    options.node_name = settings_.node.name;
+    options.site = settings_.node.site;
+    options.incarnation = incarnation_;
+    upstreams_.push_back(std::make_unique<relay::Upstream>(std::move(options), loop_, loop_, sources_of(u.name)));
+  }
+  return {};
+}
+
+Result<> Node::open_receiver() {
+  if (!settings_.receiver || settings_.receiver->link.empty()) return {};
+  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .routes = {}, .route_of = {}};
+  for (size_t i = 0; i < settings_.routes.size(); ++i)
+    intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); }});
+  // Settings without a default route are refused, so every category has one.
+  intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
+  intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
+  PH_TRY(intake_->load());
+  PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
+  relay::LinkServerOptions server{.bind = at,
+                                  .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
+                                  .self = id_,
+                                  .name = settings_.node.name,
+                                  .site = settings_.node.site,
+                                  .incarnation = incarnation_,
+                                  .connections_max = settings_.receiver->connections_max};
+  link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
+  return {};
+}
+
+Result<> Node::open_api() {
+  PH_ASSIGN(api_,
+            io::HttpUnixServer::listen(
+                loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
+                  if (request.method == "GET" && (request.target == "/api/v5/status" || request.target == "/status"))
+                    return {200, "application/json", admin::to_json(status())};
+                  return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
+                }));
+  return {};
+}
+
+void Node::run() {
+  for (auto& t : files_targets_) t->start();
+  if (broker_) {
+    if (auto ok = broker_->start(); !ok) {
+      log_error("broker_start_failed", {{"error", ok.error().to_string()}});
+      failed_ = ok.error();
+      return;
+    }
+  }
+  for (auto& l : worker_loops_) worker_threads_.emplace_back([loop = l.get()] { loop->run(); });
+  for (auto& t : mqtt_targets_) t->start();
+  for (auto& u : upstreams_) u->start();
+  if (agent_) agent_->start();
+  if (link_server_)
+    if (auto ok = link_server_->start(); !ok) {
+      failed_ = ok.error();
+      stop();
+    }
+  if (!failed_)
+    log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
+  if (!failed_) loop_.run();
+  shut_down();
+}
+
+void Node::stop() {
+  loop_.stop();
+}
+
+void Node::shut_down() {
+  log_info("posthouse_stopping", {});
+  for (auto& u : upstreams_) u->stop();
+  if (link_server_) link_server_->stop();
+  if (broker_) broker_->stop();
+  bool agent_done = !agent_;
+  if (agent_) agent_->stop([&agent_done] { agent_done = true; });
+  size_t persisting = 0;
+  for (RouteSpool& spool : spools_)
+    for (auto& s : spool.sources) {
+      ++persisting;
+      s->persist_now([&persisting] { --persisting; });
+    }
+  bool clean = loop_.run_until(
+      [&] { return agent_done && persisting == 0 && !committer_->busy() && disk_->waiting() == 0; }, kShutdownBound);
+  for (auto& l : worker_loops_) l->stop();
+  for (auto& t : worker_threads_) t.join();
+  worker_threads_.clear();
+  log_info("posthouse_stopped", {{"clean", clean}});
+}
+
+}  // namespace ph

@@ -1,0 +1,110 @@
+// The node: constructs every service from the settings and connects them; nothing else is decided here.
+//
+// Threads: the caller's thread runs the event plane's loop (agent, links, spools, sinks, status); one thread is the
+// disk; the broker has its own loops, one a worker. Order of construction: store and identity, sinks, spools, agent,
+// targets and upstreams, intake, tap and broker, then listeners; destruction is the reverse.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/route/route_table.h"
+#include "core/settings/settings.h"
+#include "io/disk_queue.h"
+#include "io/http_unix.h"
+#include "io/inotify.h"
+#include "io/level_store.h"
+#include "io/loop.h"
+#include "io/posix_files.h"
+#include "io/tls.h"
+#include "service/admin/status.h"
+#include "service/agent/agent.h"
+#include "service/broker/broker.h"
+#include "service/relay/files_target.h"
+#include "service/relay/intake.h"
+#include "service/relay/link_server.h"
+#include "service/relay/mqtt_target.h"
+#include "service/relay/tap.h"
+#include "service/relay/upstream.h"
+#include "store/dead_letter/dead_letters.h"
+#include "store/spool/log_source.h"
+
+namespace ph {
+
+class Node {
+ public:
+  explicit Node(settings::Settings settings);
+  ~Node();
+
+  /// Opens stores, recovers, constructs and listens. Errors name the place; nothing is left running after one.
+  Result<> open();
+  /// Runs until stop(), then ends in order.
+  void run();
+  /// From a signal handler's loop task or another thread.
+  void stop();
+  io::IoLoop& loop() { return loop_; }
+  /// Why run() ended at once: a port that is taken, say.
+  const std::optional<Error>& failure() const { return failed_; }
+
+ private:
+  /// A route's queue at this node and who reads it.
+  struct RouteSpool {
+    std::unique_ptr<spool::SegmentLog> log;
+    std::unique_ptr<spool::LogRetention> retention;
+    std::vector<std::unique_ptr<spool::LogSource>> sources;
+    uint64_t bytes_max = 0;  // 0: no bound of its own
+    bool full() const;
+  };
+
+  Result<> open_identity();
+  Result<> open_files_sink();
+  Result<> open_tls();
+  Result<> open_spools();
+  Result<> open_agent();
+  Result<> open_broker();
+  Result<> open_targets();
+  Result<> open_receiver();
+  Result<> open_api();
+  bool needs_log(const settings::Route& route) const;
+  std::vector<port::EventSource*> sources_of(const std::string& target) const;
+  void shut_down();
+  admin::Status status() const;
+  void fill_routes(admin::Status& s) const;
+  void fill_upstreams(admin::Status& s) const;
+  void fill_services(admin::Status& s) const;
+
+  settings::Settings settings_;
+  route::RouteTable routes_;
+  io::IoLoop loop_;
+  std::unique_ptr<io::IoDiskQueue> disk_;
+  io::PosixFiles files_;
+  std::unique_ptr<io::LevelStore> store_;
+  NodeId id_;
+  uint64_t incarnation_ = 0;
+  Instant started_{};
+  std::optional<Error> failed_;
+  std::shared_ptr<port::TlsContext> tls_;       // links, both ways
+  std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
+
+  std::unique_ptr<commit::Committer> committer_;
+  std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;
+  std::unique_ptr<chunk::FilesSink> files_sink_;
+  std::vector<RouteSpool> spools_;  // by route
+  std::unique_ptr<agent::Agent> agent_;
+  std::vector<std::unique_ptr<io::IoLoop>> worker_loops_;
+  std::unique_ptr<relay::Tap> tap_;
+  std::unique_ptr<broker::Broker> broker_;
+  std::vector<std::thread> worker_threads_;
+  std::vector<std::unique_ptr<relay::FilesTarget>> files_targets_;
+  std::vector<std::unique_ptr<relay::MqttTarget>> mqtt_targets_;
+  std::vector<std::unique_ptr<relay::Upstream>> upstreams_;
+  std::unique_ptr<relay::Intake> intake_;
+  std::unique_ptr<relay::LinkServer> link_server_;
+  std::unique_ptr<io::HttpUnixServer> api_;
+};
+
+}  // namespace ph

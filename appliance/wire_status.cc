@@ -1,0 +1,180 @@
+// What the node says of itself: gathers the services' figures into one document.
+#include <unistd.h>
+
+#include <map>
+
+#include "core/session/session.h"
+#include "wire_node.h"
+
+namespace ph {
+namespace {
+
+void add(port::TargetCounters& to, const port::TargetCounters& more) {
+  to.in += more.in;
+  to.delivered += more.delivered;
+  to.duplicate += more.duplicate;
+  to.maybe_duplicate += more.maybe_duplicate;
+  to.dropped += more.dropped;
+  to.dropped_bytes += more.dropped_bytes;
+  to.dead_lettered += more.dead_lettered;
+  to.queued += more.queued;
+  to.queued_bytes += more.queued_bytes;
+  to.unread_bytes += more.unread_bytes;
+  if (more.oldest_unacked && (!to.oldest_unacked || *more.oldest_unacked < *to.oldest_unacked))
+    to.oldest_unacked = more.oldest_unacked;
+}
+
+std::string_view state_name(link::ReceiverState state) {
+  switch (state) {
+    case link::ReceiverState::idle:
+      return "idle";
+    case link::ReceiverState::connecting:
+      return "connecting";
+    case link::ReceiverState::resuming:
+      return "resuming";
+    case link::ReceiverState::ready:
+      return "ready";
+  }
+  return "?";
+}
+
+}  // namespace
+
+admin::Status Node::status() const {
+  admin::Status s;
+  s.node = settings_.node.name;
+  s.site = settings_.node.site;
+  s.node_id = id_.hex();
+  s.version = PH_VERSION;
+  s.pid = static_cast<uint64_t>(::getpid());
+  s.now = loop_.wall_now();
+  s.uptime_seconds =
+      static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(loop_.now() - started_).count());
+  fill_routes(s);
+  fill_upstreams(s);
+  fill_services(s);
+  return s;
+}
+
+void Node::fill_routes(admin::Status& s) const {
+  // One row a (route, target), whatever the events came in by.
+  std::map<std::pair<std::string, std::string>, port::TargetCounters> rows;
+  auto direct = intake_ ? intake_->direct_counters() : std::map<std::string, relay::IntakeCounters>();
+  if (agent_)
+    for (const port::EventSource* source : agent_->sources())
+      add(rows[{source->route(), source->target()}], source->counters());
+  for (const RouteSpool& spool : spools_)
+    for (const auto& source : spool.sources) add(rows[{source->route(), source->target()}], source->counters());
+  for (const auto& [route, c] : direct) {
+    port::TargetCounters more;
+    more.in = more.delivered = c.events;
+    add(rows[{route, "files"}], more);
+  }
+  for (const settings::Route& r : settings_.routes)
+    for (const auto& t : r.to)
+      if (auto it = rows.find({r.name, t.name()}); it != rows.end()) s.routes.push_back({r.name, t.name(), it->second});
+}
+
+void Node::fill_upstreams(admin::Status& s) const {
+  for (const auto& u : upstreams_) {
+    relay::UpstreamStatus from = u->status();
+    admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes, {}};
+    bool ready = false;
+    for (size_t i = 0; i < from.receivers.size(); ++i) {
+      const link::ReceiverStatus& r = from.receivers[i];
+      ready |= r.state == link::ReceiverState::ready;
+      row.receivers.push_back({r.address, from.peers[i], std::string(state_name(r.state)), r.in_flight_batches,
+                               r.in_flight_bytes, r.uncertain_batches, r.connects, r.failures, r.last_error});
+    }
+    if (!ready) s.alarms.push_back("upstream " + from.name + ": no receiver answers");
+    s.upstreams.push_back(std::move(row));
+  }
+}
+
+void Node::fill_services(admin::Status& s) const {
+  for (size_t i = 0; i < spools_.size(); ++i) {
+    if (!spools_[i].log) continue;
+    const std::string& route = settings_.routes[i].name;
+    spool::SpoolStats x = spools_[i].log->stats();
+    s.spool.push_back({route, x.bytes, x.segments, x.first_sequence, x.next_sequence, x.quarantined});
+    if (x.quarantined)
+      s.alarms.push_back("spool " + route + ": " + std::to_string(x.quarantined) + " damaged records quarantined");
+    if (spools_[i].full()) s.alarms.push_back("spool " + route + ": full, intake of this route is stopped");
+  }
+  if (agent_) {
+    agent::AgentStats a = agent_->stats();
+    s.agent = admin::Numbers{{"files", a.generations},
+                             {"descriptors", a.descriptors},
+                             {"directories_watched", a.directories_watched},
+                             {"directories_polled", a.directories_polled},
+                             {"rotated_waiting", a.rotated_waiting},
+                             {"rotated", a.rotated},
+                             {"deleted", a.deleted},
+                             {"drained_after_unlink", a.drained_after_unlink},
+                             {"renamed", a.renamed},
+                             {"truncated", a.truncated},
+                             {"replaced", a.replaced},
+                             {"power_cuts", a.power_cuts},
+                             {"vanished", a.vanished},
+                             {"newline_added", a.newline_added},
+                             {"oversize_lines", a.oversize_lines},
+                             {"oversize_bytes", a.oversize_bytes},
+                             {"dropped_bytes", a.dropped_bytes},
+                             {"read_failures", a.read_failures},
+                             {"store_failures", a.store_failures},
+                             {"scans", a.scans},
+                             {"overflows", a.overflows},
+                             {"kept_files", a.staying_total}};
+    for (const auto& f : a.staying) s.kept_files.push_back({f.path, f.reason});
+  }
+  if (intake_) {
+    const relay::IntakeCounters& c = intake_->counters();
+    relay::LinkServerStats l = link_server_->stats();
+    s.receiver = admin::Numbers{{"events", c.events},
+                                {"bytes", c.bytes},
+                                {"duplicates", c.duplicates},
+                                {"rejected", c.rejected},
+                                {"looped", c.looped},
+                                {"gaps", c.gaps},
+                                {"connections", l.connections},
+                                {"accepted", l.accepted},
+                                {"refused", l.refused},
+                                {"protocol_errors", l.protocol_errors},
+                                {"handshake_timeouts", l.handshake_timeouts},
+                                {"streams", intake_->streams()},
+                                {"held_streams", intake_->held_streams()}};
+    if (intake_->held_streams())
+      s.alarms.push_back("receiver: " + std::to_string(intake_->held_streams()) + " streams held back");
+  }
+  if (files_sink_) {
+    chunk::FilesSinkStats f = files_sink_->stats();
+    s.files = admin::Numbers{{"events", f.events},     {"bytes", f.bytes},
+                             {"chunks", f.chunks},     {"open_categories", f.open_categories},
+                             {"rejected", f.rejected}, {"recovered_cut_bytes", f.recovered_cut_bytes}};
+    if (!f.alarm.empty()) s.alarms.push_back("files: " + f.alarm);
+  }
+  if (broker_) {
+    broker::BrokerStats b = broker_->stats();
+    s.mqtt = admin::Numbers{{"connections", b.connections},
+                            {"sessions", b.sessions},
+                            {"subscriptions", b.subscriptions},
+                            {"retained", b.retained},
+                            {"messages_in", b.messages_in},
+                            {"messages_out", b.messages_out},
+                            {"bytes_in", b.bytes_in},
+                            {"bytes_out", b.bytes_out},
+                            {"malformed", b.malformed},
+                            {"refused", b.refused},
+                            {"takeovers", b.takeovers},
+                            {"keep_alive_timeouts", b.keep_alive_timeouts},
+                            {"slow_consumers", b.slow_consumers}};
+    for (size_t i = 0; i < b.drops.size(); ++i)
+      s.mqtt->emplace_back("dropped_" + std::string(session::kDropNames[i]), b.drops[i]);
+    if (tap_) {
+      s.mqtt->emplace_back("tapped", tap_->counters().events);
+      s.mqtt->emplace_back("tap_refused", tap_->counters().refused);
+    }
+  }
+}
+
+}  // namespace ph
