@@ -116,8 +116,10 @@ Result<> Node::open_tls() {
   if (!settings_.tls) return {};
   io::TlsOptions options{
       .ca_file = settings_.tls->ca, .certificate_file = settings_.tls->cert, .key_file = settings_.tls->key};
-  PH_ASSIGN(tls_server_, io::make_tls_server(options));
-  PH_ASSIGN(tls_client_, io::make_tls_client(options));
+  PH_ASSIGN(tls_, port::TlsContext::load(options));
+  // MQTT clients rarely have certificates; a link's two ends always do.
+  options.peer = io::PeerCertificate::optional;
+  PH_ASSIGN(tls_mqtt_, port::TlsContext::load(options));
   return {};
 }
 
@@ -187,26 +189,13 @@ Result<> Node::open_agent() {
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);
   };
-  options.dead_letter = [this](const agent::DeadLetter& letter) -> Result<> {
-    port::DeadLetter out{.at = letter.at,
-                         .route = letter.route,
-                         .target = letter.target,
-                         .category = {},
-                         .reason = letter.reason,
-                         .stream = letter.stream,
-                         .first = letter.first,
-                         .last = letter.last,
-                         .block = letter.block};
-    if (auto block = event::decode(letter.block)) out.category = block->category;
-    return dead_letters_->append({std::move(out)});
-  };
   PH_ASSIGN(agent_, agent::Agent::open(
                         std::move(options), loop_, *disk_, files_,
                         [this](port::WatchFn watch) -> Result<std::unique_ptr<port::Watcher>> {
                           PH_ASSIGN(auto watcher, io::IoWatcher::make(loop_, std::move(watch)));
                           return std::unique_ptr<port::Watcher>(std::move(watcher));
                         },
-                        *store_, id_));
+                        *store_, *dead_letters_, id_));
   return {};
 }
 
@@ -230,7 +219,7 @@ Result<> Node::open_broker() {
   broker::BrokerOptions options;
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
-    options.listeners.push_back({at, l.tls ? tls_server_ : nullptr, l.connections_max});
+    options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max});
   }
   options.allow_anonymous = anonymous_policy(settings_.listeners);
   unsigned workers =
@@ -273,7 +262,7 @@ Result<> Node::open_targets() {
       PH_ASSIGN(port::Endpoint endpoint, port::parse_endpoint(a.address));
       options.addresses.push_back({endpoint, a.weight});
     }
-    if (u.tls.value_or(false)) options.tls = tls_client_;
+    if (u.tls.value_or(false)) options.tls = tls_;
     options.server_name = u.server_name;
     options.window_bytes = u.window.value;
     options.connect_timeout = u.connect_timeout;
@@ -299,7 +288,7 @@ Result<> Node::open_receiver() {
   PH_TRY(intake_->load());
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
   relay::LinkServerOptions server{.bind = at,
-                                  .tls = settings_.receiver->tls.value_or(false) ? tls_server_ : nullptr,
+                                  .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
                                   .self = id_,
                                   .name = settings_.node.name,
                                   .site = settings_.node.site,

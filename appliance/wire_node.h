@@ -87,8 +87,8 @@ class Node {
   uint64_t incarnation_ = 0;
   Instant started_{};
   std::optional<Error> failed_;
-  std::shared_ptr<port::TlsContext> tls_server_;
-  std::shared_ptr<port::TlsContext> tls_client_;
+  std::shared_ptr<port::TlsContext> tls_;       // links, both ways
+  std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
 
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;

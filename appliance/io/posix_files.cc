@@ -226,7 +226,7 @@ Result<> PosixFiles::make_directories(const std::string& path) {
   for (size_t end = 0; end != path.npos;) {
     end = path.find('/', end + 1);
     std::string part = path.substr(0, end);
-    if (::mkdir(part.c_str(), 0750) == 0 || errno == EEXIST) continue;
+    if (::mkdir(part.c_str(), 0770) == 0 || errno == EEXIST) continue;
     return file_error(part, errno);
   }
   PH_ASSIGN(auto found, stat(path));

@@ -71,6 +71,18 @@ bool tls13_available() {
   return mbed::kHasTls13;
 }
 
+Result<std::shared_ptr<port::TlsContext>> make_tls_server(const TlsOptions& options) {
+  if (options.certificate_file.empty()) return fail(tls_errors::bad_file, "a TLS server needs a certificate");
+  if (options.ca_file.empty() && options.peer != PeerCertificate::none)
+    return fail(tls_errors::bad_file, "verifying clients needs a CA");
+  return port::TlsContext::load(options);
+}
+
+Result<std::shared_ptr<port::TlsContext>> make_tls_client(const TlsOptions& options) {
+  if (options.ca_file.empty()) return fail(tls_errors::bad_file, "a TLS client needs a CA to verify its server");
+  return port::TlsContext::load(options);
+}
+
 // --- TlsMaterial
 
 Result<std::shared_ptr<const TlsMaterial>> TlsMaterial::load(const TlsOptions& options) {

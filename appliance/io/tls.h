@@ -42,6 +42,10 @@ class TlsMaterial;
 /// Whether this build speaks TLS 1.3.
 bool tls13_available();
 
+/// Load what a server, or a client, needs; what is missing for that purpose is told now, not at the first connection.
+Result<std::shared_ptr<port::TlsContext>> make_tls_server(const TlsOptions& options);
+Result<std::shared_ptr<port::TlsContext>> make_tls_client(const TlsOptions& options);
+
 }  // namespace ph::io
 
 namespace ph::port {

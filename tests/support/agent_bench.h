@@ -71,9 +71,9 @@ class ComparingWatcher : public port::Watcher {
 /// The far side of one target: what it has of each stream, and the lines in the order in which it took them. Survives
 /// the agent.
 struct Receiver {
-  std::vector<std::string> lines;                         // "category|line"
-  std::map<StreamId, std::vector<bool>> has;              // per position
-  std::vector<event::Block> blocks;                       // as received, also duplicates
+  std::vector<std::string> lines;             // "category|line"
+  std::map<StreamId, std::vector<bool>> has;  // per position
+  std::vector<event::Block> blocks;           // as received, also duplicates
   uint64_t duplicates = 0;
   std::set<std::pair<std::string, uint64_t>> origin_ids;  // origin stream and position of every line
 
@@ -170,7 +170,8 @@ class Puller {
   /// Pulls, delivers and acknowledges until there is nothing.
   void run(size_t bytes_max = 256 * 1024) {
     while (true) {
-      while (!window.empty() && ack()) {}
+      while (!window.empty() && ack()) {
+      }
       if (!window.empty() || !pull(bytes_max)) return;
     }
   }
@@ -191,6 +192,16 @@ class Puller {
   std::deque<uint64_t> known_;
 };
 
+struct MemoryDeadLetters : port::DeadLetters {
+  Result<> append(const std::vector<port::DeadLetter>& more) override {
+    if (failing) return ph::fail("test.full", "");
+    letters.insert(letters.end(), more.begin(), more.end());
+    return {};
+  }
+  std::vector<port::DeadLetter> letters;
+  bool failing = false;
+};
+
 class AgentBench {
  public:
   explicit AgentBench(uint64_t seed = 1) : loop(seed), disk(loop), files(seed) {
@@ -200,11 +211,6 @@ class AgentBench {
     options.routes = {{"all", {{"fra", false}}}};
     options.route_of = [](std::string_view category) {
       return category.starts_with("nowhere") ? std::optional<size_t>() : std::optional<size_t>(0);
-    };
-    options.dead_letter = [this](const agent::DeadLetter& letter) -> Result<> {
-      if (fail_letters) return fail("test.full", "");
-      letters.push_back(letter);
-      return {};
     };
   }
 
@@ -217,7 +223,7 @@ class AgentBench {
           watcher = w.get();
           return w;
         },
-        store, node);
+        store, dead_letters, node);
     ASSERT_TRUE(opened.has_value()) << opened.error().to_string();
     agent = std::move(*opened);
     for (auto* s : agent->sources()) {
@@ -284,8 +290,7 @@ class AgentBench {
   NodeId node{{1, 2, 3}};
   agent::AgentOptions options;
   std::map<std::string, Receiver> receivers;
-  std::vector<agent::DeadLetter> letters;
-  bool fail_letters = false;
+  MemoryDeadLetters dead_letters;
   bool refuse_watches = false;
   bool far_at_once = false;  // what a receiver accepts is at the end of its way
   std::unique_ptr<agent::Agent> agent;

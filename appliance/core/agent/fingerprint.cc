@@ -70,7 +70,8 @@ Prefix Prefix::of(ByteView bytes) {
 Match Prefix::match(ByteView bytes) const {
   if (bytes.size() >= length_) return of(bytes.substr(0, length_)) == *this ? Match::same : Match::different;
   size_t at = 0, compared = 0;
-  for (size_t step = kStepFirst, i = 0; i < steps() && step <= bytes.size(); step *= 2, ++i) at = step, compared = i + 1;
+  for (size_t step = kStepFirst, i = 0; i < steps() && step <= bytes.size(); step *= 2, ++i)
+    at = step, compared = i + 1;
   if (compared == 0) return Match::unknowable;
   return content_hash(bytes.substr(0, at)) == step_[compared - 1] ? Match::shorter : Match::different;
 }

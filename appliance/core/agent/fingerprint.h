@@ -80,8 +80,8 @@ enum class Verdict : uint8_t {
   same,      // go on at the cursors
   replaced,  // other content: a new generation from 0
   /// The host went down and what had not been written back is gone or may come back otherwise: go on at the cursors (at
-  /// the file's end where they lie behind it) under new stream ids. What was in flight may be delivered twice; under the
-  /// old ids other lines at the same positions would be taken for duplicates.
+  /// the file's end where they lie behind it) under new stream ids. What was in flight may be delivered twice; under
+  /// the old ids other lines at the same positions would be taken for duplicates.
   power_cut,
 };
 Verdict judge(const Known& known, const Found& found);

@@ -40,10 +40,12 @@ TEST(LinePacker, agrees_with_the_line_by_line_way) {
     std::string text;
     size_t line_max = 1 + random.below(20);
     for (size_t i = random.below(12); i > 0; --i)
-      text += std::string(random.below(line_max + (random.chance(0.2) ? 8 : 1)), 'x') + (random.chance(0.9) ? "\n" : "");
+      text +=
+          std::string(random.below(line_max + (random.chance(0.2) ? 8 : 1)), 'x') + (random.chance(0.9) ? "\n" : "");
     LineCut got = cut_lines(text, line_max), want = naive(text, line_max);
     ASSERT_EQ(got.size, want.size) << "seed " << kSeed << " round " << round << " max " << line_max << "\n" << text;
-    ASSERT_EQ(got.oversize, want.oversize) << "seed " << kSeed << " round " << round << " max " << line_max << "\n" << text;
+    ASSERT_EQ(got.oversize, want.oversize) << "seed " << kSeed << " round " << round << " max " << line_max << "\n"
+                                           << text;
   }
 }
 

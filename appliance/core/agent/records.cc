@@ -143,8 +143,8 @@ Result<CounterRecord> decode_counters(ByteView value) {
   Reader in(value);
   PH_TRY(check_version(in, kWhat));
   CounterRecord r;
-  for (uint64_t* field : {&r.delivered, &r.duplicate, &r.maybe_duplicate, &r.dropped, &r.dropped_bytes,
-                          &r.dead_lettered})
+  for (uint64_t* field :
+       {&r.delivered, &r.duplicate, &r.maybe_duplicate, &r.dropped, &r.dropped_bytes, &r.dead_lettered})
     *field = in.varint();
   PH_TRY(check_end(in, kWhat));
   return r;

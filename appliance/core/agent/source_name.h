@@ -1,4 +1,5 @@
-// What the name of a source file says: its category, and which file it is a rotation of. Pure; used by the agent's scan.
+// What the name of a source file says: its category, and which file it is a rotation of. Pure; used by the agent's
+// scan.
 //
 // Categories follow LSD (lsd-wire.md, Source files): in a first-level directory the directory's name, whatever the file
 // is called; at the first level the file's name less ".old", ".log" and "_big", once each, in that order.
@@ -40,8 +41,8 @@ SourceName source_name(std::string_view directory, std::string_view file_name,
 /// Why a name is never read; empty if it may be: dotfiles and compressed copies. Static text.
 std::string_view skip_reason(std::string_view file_name);
 
-/// Name of a rotated file in the agent's hidden directory: "<16 hex digits of the generation>-<category>". Unique by the
-/// generation; the category survives the loss of the store.
+/// Name of a rotated file in the agent's hidden directory: "<16 hex digits of the generation>-<category>". Unique by
+/// the generation; the category survives the loss of the store.
 std::string hidden_name(StreamId generation, std::string_view category);
 /// The category in a hidden name; nullopt for any other name.
 std::optional<std::string_view> category_of_hidden(std::string_view name);

@@ -202,6 +202,18 @@ std::string to_json(const Status& s) {
   return json::serialize(root);
 }
 
+std::string dead_letter_json(const port::DeadLetter& l, uint64_t events) {
+  return json::serialize(json::object{{"at_ms", to_unix_ms(l.at)},
+                                      {"route", l.route},
+                                      {"target", l.target},
+                                      {"category", l.category},
+                                      {"reason", l.reason},
+                                      {"stream", l.stream.value},
+                                      {"first", l.first},
+                                      {"last", l.last},
+                                      {"events", events}});
+}
+
 Result<std::string> to_text(std::string_view document) {
   boost::system::error_code ec;
   json::value parsed = json::parse(document, ec);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "port/dead_letters.h"
 #include "port/event_source.h"
 
 namespace ph::admin {
@@ -79,6 +80,9 @@ std::string to_json(const Status& status);
 /// For a terminal. Takes the JSON document, so that an older CLI shows what a newer daemon says.
 /// Errors: admin.malformed.
 Result<std::string> to_text(std::string_view json);
+
+/// What is known about a dead letter, as one line of JSON.
+std::string dead_letter_json(const port::DeadLetter& letter, uint64_t events);
 
 namespace errors {
 inline constexpr ErrorCode malformed{"admin.malformed"};

@@ -17,8 +17,14 @@ namespace {
 class AgentHouse : public Agent {
  public:
   AgentHouse(AgentOptions options, port::Loop& loop, port::DiskQueue& disk, port::Files& files, WatcherFactory watcher,
-             port::KeyedStore& store, NodeId node)
-      : parts_{.options = std::move(options), .loop = loop, .disk = disk, .files = files, .store = store, .node = node},
+             port::KeyedStore& store, port::DeadLetters& dead_letters, NodeId node)
+      : parts_{.options = std::move(options),
+               .loop = loop,
+               .disk = disk,
+               .files = files,
+               .store = store,
+               .dead_letters = dead_letters,
+               .node = node},
         table_(parts_),
         ledger_(parts_),
         reader_(parts_),
@@ -153,7 +159,12 @@ AgentStats AgentHouse::stats() const {
   scanner_.status(out);
   out.generations = table_.size();
   out.descriptors = reader_.descriptors();
-  table_.each([&out](const Generation& g) { out.rotated_waiting += g.in_hidden() && g.readable(); });
+  table_.each([&](const Generation& g) {
+    out.rotated_waiting += g.in_hidden() && g.readable();
+    if (g.staying.empty() || !g.readable()) return;
+    ++out.staying_total;
+    if (out.staying.size() < kStayingMax) out.staying.push_back({parts_.path(g), g.staying});
+  });
   return out;
 }
 
@@ -161,9 +172,10 @@ AgentStats AgentHouse::stats() const {
 
 Result<std::unique_ptr<Agent>> Agent::open(AgentOptions options, port::Loop& loop, port::DiskQueue& disk,
                                            port::Files& files, WatcherFactory watcher, port::KeyedStore& store,
-                                           NodeId node) {
+                                           port::DeadLetters& dead_letters, NodeId node) {
   options.grace = std::max<Duration>(options.grace, std::chrono::seconds(1));
-  auto house = std::make_unique<AgentHouse>(std::move(options), loop, disk, files, std::move(watcher), store, node);
+  auto house = std::make_unique<AgentHouse>(std::move(options), loop, disk, files, std::move(watcher), store,
+                                            dead_letters, node);
   PH_TRY(house->load());
   return std::unique_ptr<Agent>(std::move(house));
 }

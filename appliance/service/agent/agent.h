@@ -8,8 +8,8 @@
 //   retirement    rotation, the proof that nobody writes, deletion retirement.h
 //
 // A target's cursor never waits for another's. Owned by the event plane's loop; only store writes, directory syncs and
-// dead letters run on the disk thread. Bounds: open descriptors, memory for one block while reading, and what AgentStats
-// counts.
+// dead letters run on the disk thread. Bounds: open descriptors, memory for one block while reading, and what
+// AgentStats counts.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,7 @@
 #include "base/limits.h"
 #include "base/result.h"
 #include "core/agent/line_packer.h"
+#include "port/dead_letters.h"
 #include "port/event_source.h"
 #include "port/files.h"
 #include "port/keyed_store.h"
@@ -37,18 +38,6 @@ struct TargetOptions {
 struct RouteOptions {
   std::string name;
   std::vector<TargetOptions> targets;
-};
-
-/// An event that a receiver refused for good, or that the oversize policy takes out.
-struct DeadLetter {
-  std::string route;
-  std::string target;
-  std::string reason;
-  StreamId stream;
-  uint64_t first = 0;  // range of its stream
-  uint64_t last = 0;
-  Slice block;  // encoded (codec/event/block.h)
-  WallTime at{};
 };
 
 struct AgentOptions {
@@ -66,8 +55,6 @@ struct AgentOptions {
   std::vector<RouteOptions> routes;
   /// The route (index) of a category; nullopt: none, the file stays.
   std::function<std::optional<size_t>(std::string_view category)> route_of;
-  /// Writes a dead letter durably. Runs on the disk thread. Null: every letter fails and its target's cursor waits.
-  std::function<Result<>(const DeadLetter&)> dead_letter;
 };
 
 /// Makes the watcher of the source directory; its callback runs on the loop. An empty factory: every directory is
@@ -89,16 +76,16 @@ struct AgentStats {
   uint64_t rotated_waiting = 0;  // files in the hidden directory
   // since start
   uint64_t scans = 0;
-  uint64_t overflows = 0;            // notifications lost
-  uint64_t rotated = 0;              // renamed into the hidden directory
-  uint64_t deleted = 0;              // unlinked with proof
+  uint64_t overflows = 0;             // notifications lost
+  uint64_t rotated = 0;               // renamed into the hidden directory
+  uint64_t deleted = 0;               // unlinked with proof
   uint64_t drained_after_unlink = 0;  // a writer was waiting while we unlinked; its bytes were read from the descriptor
-  uint64_t renamed = 0;              // by producers, followed
-  uint64_t truncated = 0;            // same file, other content: a new generation
-  uint64_t replaced = 0;             // inode used again by another file
-  uint64_t power_cuts = 0;           // generations continued under new stream ids
-  uint64_t vanished = 0;             // deleted by others before they were delivered
-  uint64_t renewed = 0;              // streams renewed because a receiver knew more than this node
+  uint64_t renamed = 0;               // by producers, followed
+  uint64_t truncated = 0;             // same file, other content: a new generation
+  uint64_t replaced = 0;              // inode used again by another file
+  uint64_t power_cuts = 0;            // generations continued under new stream ids
+  uint64_t vanished = 0;              // deleted by others before they were delivered
+  uint64_t renewed = 0;               // streams renewed because a receiver knew more than this node
   uint64_t newline_added = 0;
   uint64_t oversize_lines = 0;
   uint64_t oversize_bytes = 0;  // of those, not delivered
@@ -107,7 +94,7 @@ struct AgentStats {
   uint64_t store_failures = 0;
   uint64_t dead_letter_failures = 0;
   uint64_t records_damaged = 0;  // stored records that could not be read
-  /// At most kStayingMax, newest scan: bad categories, no route, no proof, held, unreadable.
+  /// At most kStayingMax: bad category, no route, unreadable (as of the latest scan); no proof, held (as last tried).
   std::vector<StayingFile> staying;
   uint64_t staying_total = 0;
 };
@@ -115,11 +102,11 @@ inline constexpr size_t kStayingMax = 100;
 
 class Agent {
  public:
-  /// Loads what is stored, looks at every file and verifies the known ones. `loop`, `disk`, `files` and `store` must
-  /// outlive the agent. Errors: file.* when the source directory cannot be listed, agent.newer_version, store.*.
+  /// Loads what is stored, looks at every file and verifies the known ones. What is passed by reference must outlive
+  /// the agent. Errors: file.* when the source directory cannot be listed, agent.newer_version, store.*.
   static Result<std::unique_ptr<Agent>> open(AgentOptions options, port::Loop& loop, port::DiskQueue& disk,
                                              port::Files& files, WatcherFactory watcher, port::KeyedStore& store,
-                                             NodeId node);
+                                             port::DeadLetters& dead_letters, NodeId node);
   virtual ~Agent() = default;
 
   /// One per route and target, in the order of the options. They live as long as the agent.

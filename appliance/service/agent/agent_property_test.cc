@@ -20,12 +20,18 @@ class Producers {
 
   void act() {
     switch (random_.below(12)) {
-      case 0: return rotate();
-      case 1: return hold();
-      case 2: return release();
-      case 3: return rename_aside();
-      case 4: return append_held();
-      default: return append();
+      case 0:
+        return rotate();
+      case 1:
+        return hold();
+      case 2:
+        return release();
+      case 3:
+        return rename_aside();
+      case 4:
+        return append_held();
+      default:
+        return append();
     }
   }
   /// Copy-truncate without the copy, of a file that was read to its end.
@@ -49,7 +55,8 @@ class Producers {
 
  private:
   std::string pick() {
-    static const std::vector<std::string> kNames{"a.log", "b_big.log", "c.log", "dir/202401010000.log", "dir/app.log", "e/x"};
+    static const std::vector<std::string> kNames{"a.log",       "b_big.log", "c.log", "dir/202401010000.log",
+                                                 "dir/app.log", "e/x"};
     return kNames[random_.below(kNames.size())];
   }
   std::string category(const std::string& name) {
@@ -65,8 +72,9 @@ class Producers {
     auto [cat, known] = category_.try_emplace(inode.get(), category);
     for (uint64_t n = 1 + random_.below(random_.chance(0.1) ? 400 : 5); n > 0; --n) {
       std::string line = open_line_[inode.get()];
-      std::string more = (line.empty() ? std::to_string(it->second) + "." + std::to_string(++serial_) + " " : std::string()) +
-                         std::string(random_.below(60), static_cast<char>('a' + random_.below(26)));
+      std::string more =
+          (line.empty() ? std::to_string(it->second) + "." + std::to_string(++serial_) + " " : std::string()) +
+          std::string(random_.below(60), static_cast<char>('a' + random_.below(26)));
       open_line_.erase(inode.get());
       if (random_.chance(0.05)) {  // the newline comes later, or never
         b_.files.append(inode, more);
@@ -163,7 +171,8 @@ void run(uint64_t seed) {
     for (auto& puller : b.pullers) {
       if (random.chance(0.5)) puller->pull(4096 + random.below(20'000));
       if (random.chance(0.3)) puller->deliver();
-      while (!puller->window.empty() && random.chance(0.5) && puller->ack()) {}
+      while (!puller->window.empty() && random.chance(0.5) && puller->ack()) {
+      }
     }
     if (random.chance(0.6)) b.notice();
     b.loop.advance(Duration(random.below(400'000'000)));

@@ -34,7 +34,9 @@ std::vector<port::OpenStream> AgentSource::open_streams() {
   std::vector<port::OpenStream> out;
   for (const auto& [id, c] : streams_)
     if (!c->receivers.empty() || (target_.wants_far && c->far < c->settled))
-      out.push_back({c->stream, c->settled, c->far, c->receivers});
+      // No position behind the file's end was ever given out; a receiver that knows one met another past of this node.
+      out.push_back(
+          {c->stream, c->settled, c->far, c->end.value_or(std::max(c->generation->size, c->read)), c->receivers});
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.stream < b.stream; });
   return out;
 }
@@ -121,8 +123,8 @@ port::Batch AgentSource::hand_out(Cursor& c, SourceReader::Read read) {
     c.dead.push_back({batch.last, 1});
     ++c.queued_events;
     ++queued_events_;
-    send_letter(c, {route_, target_.name, "line_oversize", c.stream, batch.first, batch.last,
-                    std::move(*read.dead_letter), parts_.loop.wall_now()});
+    send_letter(c, {parts_.loop.wall_now(), route_, target_.name, c.generation->category, "line_oversize", c.stream,
+                    batch.first, batch.last, std::move(*read.dead_letter)});
   }
   return std::move(batch);
 }
@@ -135,9 +137,8 @@ void AgentSource::will_use(StreamId stream, const std::string& receiver, port::T
   parts_.ledger->touch(*c);
   parts_.ledger->touch(*c->generation);
   if (letters_ > 0) {  // until they are on disk, the cursor's record is held back
-    after_letters_.push_back([this, task = std::move(durable)]() mutable {
-      parts_.ledger->when_durable(std::move(task));
-    });
+    after_letters_.push_back(
+        [this, task = std::move(durable)]() mutable { parts_.ledger->when_durable(std::move(task)); });
     return;
   }
   parts_.ledger->when_durable(std::move(durable));
@@ -207,43 +208,41 @@ void AgentSource::rejected(StreamId stream, uint64_t first, uint64_t last, Slice
   auto at = std::find_if(c->dead.begin(), c->dead.end(), [last](const DeadRange& d) { return d.last >= last; });
   if (at != c->dead.end() && at->last == last) return;  // told before: rejects are re-reported until settled
   c->dead.insert(at, {last, events});
-  send_letter(*c, {route_, target_.name, reason, stream, first, last, std::move(block), parts_.loop.wall_now()});
+  send_letter(*c, {parts_.loop.wall_now(), route_, target_.name, c->generation->category, reason, stream, first, last,
+                   std::move(block)});
 }
 
-void AgentSource::send_letter(Cursor& c, DeadLetter letter) {
+void AgentSource::send_letter(Cursor& c, port::DeadLetter letter) {
   ++letters_;
   parts_.ledger->touch(c);
-  write_letter(std::make_shared<DeadLetter>(std::move(letter)));
+  write_letter(std::make_shared<port::DeadLetter>(std::move(letter)));
 }
 
 /// At once, not with the next flush: a sink's own commit is asked for later and so comes after it on the disk thread.
-void AgentSource::write_letter(std::shared_ptr<DeadLetter> letter) {
+void AgentSource::write_letter(std::shared_ptr<port::DeadLetter> letter) {
   auto outcome = std::make_shared<Result<>>();
-  parts_.disk.run(
-      [letter, outcome, write = parts_.options.dead_letter] {
-        *outcome = write ? write(*letter) : fail("agent.no_dead_letters", "no writer is set");
-      },
-      [this, alive = parts_.alive, letter, outcome] {
-        if (!*alive) return;
-        if (!*outcome) {
-          ++parts_.stats.dead_letter_failures;
-          log_error("dead_letter_write_failed",
-                    {{"target", letter->target}, {"error", outcome->error().to_string()}});
-          failed_letters_.push_back(letter);
-          if (!retry_->pending())
-            retry_->start(std::chrono::seconds(1), [this] {
-              auto again = std::move(failed_letters_);
-              failed_letters_.clear();
-              for (auto& l : again) write_letter(std::move(l));
-            });
-          return;
-        }
-        if (--letters_ > 0) return;
-        parts_.ledger->touch(*this);  // what was held back goes out with the next write
-        auto tasks = std::move(after_letters_);
-        after_letters_.clear();
-        for (auto& task : tasks) task();
-      });
+  parts_.disk.run([letter, outcome, &letters = parts_.dead_letters] { *outcome = letters.append({*letter}); },
+                  [this, alive = parts_.alive, letter, outcome] {
+                    if (!*alive) return;
+                    if (!*outcome) {
+                      ++parts_.stats.dead_letter_failures;
+                      log_error("dead_letter_write_failed",
+                                {{"target", letter->target}, {"error", outcome->error().to_string()}});
+                      failed_letters_.push_back(letter);
+                      if (!retry_->pending())
+                        retry_->start(std::chrono::seconds(1), [this] {
+                          auto again = std::move(failed_letters_);
+                          failed_letters_.clear();
+                          for (auto& l : again) write_letter(std::move(l));
+                        });
+                      return;
+                    }
+                    if (--letters_ > 0) return;
+                    parts_.ledger->touch(*this);  // what was held back goes out with the next write
+                    auto tasks = std::move(after_letters_);
+                    after_letters_.clear();
+                    for (auto& task : tasks) task();
+                  });
 }
 
 void AgentSource::rerouted_unasked(uint64_t events) {

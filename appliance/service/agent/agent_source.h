@@ -1,5 +1,5 @@
-// AgentSource: one target's view of its route's source files, as the port EventSource. Owns the order in which lines are
-// handed out, the target's counters and its dead letters on their way to disk.
+// AgentSource: one target's view of its route's source files, as the port EventSource. Owns the order in which lines
+// are handed out, the target's counters and its dead letters on their way to disk.
 //
 // A lane is what has an order of its own: a first-level file with its rotations, or a category's directory. Lanes with
 // data take turns, one batch each. Within a lane the source stays with a generation until that is read to its end, then
@@ -75,8 +75,8 @@ class AgentSource : public port::EventSource {
   port::Batch hand_out(Cursor& c, SourceReader::Read read);
   void drop_from_lane(Lane& lane, Cursor& c);
   void settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates);
-  void send_letter(Cursor& c, DeadLetter letter);
-  void write_letter(std::shared_ptr<DeadLetter> letter);
+  void send_letter(Cursor& c, port::DeadLetter letter);
+  void write_letter(std::shared_ptr<port::DeadLetter> letter);
 
   Parts& parts_;
   std::string route_;
@@ -93,7 +93,7 @@ class AgentSource : public port::EventSource {
   std::move_only_function<void(StreamId)> on_closed_;
   bool waking_ = false;
   std::unique_ptr<port::Timer> retry_;
-  std::vector<std::shared_ptr<DeadLetter>> failed_letters_;
+  std::vector<std::shared_ptr<port::DeadLetter>> failed_letters_;
 };
 
 }  // namespace ph::agent

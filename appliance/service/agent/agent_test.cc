@@ -93,8 +93,8 @@ TEST(Agent, f1_a_new_file_on_the_inode_of_a_shipped_one_is_delivered_whole) {
       if (!has_birth_times) b.files.inode(b.at("b.log"))->birth_ns = 0;
       b.start();
       b.pass(2s);
-      EXPECT_EQ(b.far().lines, concat({lines_of("a", numbered("L", 1, 1000)),
-                                       lines_of(has_birth_times ? "b" : "a", fresh)}));
+      EXPECT_EQ(b.far().lines,
+                concat({lines_of("a", numbered("L", 1, 1000)), lines_of(has_birth_times ? "b" : "a", fresh)}));
       EXPECT_EQ(b.agent->stats().replaced + b.agent->stats().truncated, 1u);
       EXPECT_EQ(b.far().duplicates, 0u);
     }
@@ -305,7 +305,8 @@ TEST(Agent, f5_files_with_the_same_first_bytes_and_empty_ones_are_never_mistaken
   b.pass(1s);
   auto got = b.far().lines;
   std::sort(got.begin(), got.end());
-  auto want = concat({lines_of("a", head + "tail a\n"), lines_of("b", head + "tail b\n"), {"e2|tail e2", "e3|tail e3"}});
+  auto want =
+      concat({lines_of("a", head + "tail a\n"), lines_of("b", head + "tail b\n"), {"e2|tail e2", "e3|tail e3"}});
   std::sort(want.begin(), want.end());
   EXPECT_EQ(got, want);
   EXPECT_EQ(b.far().duplicates, 0u);
@@ -493,7 +494,8 @@ TEST(Agent, nothing_unacknowledged_is_deleted) {
   b.start();
   b.pass(300s, false);
   EXPECT_EQ(b.left().size(), 1u);
-  while (b.puller().pull()) {}
+  while (b.puller().pull()) {
+  }
   b.puller().deliver();
   b.pass(300s, false);
   EXPECT_EQ(b.left().size(), 1u);
@@ -586,7 +588,8 @@ TEST(Agent, an_opener_that_meets_the_deletion_loses_no_line) {
   EXPECT_EQ(b.agent->stats().generations, 1u);
   close();
   b.pass(20s);
-  EXPECT_EQ(b.far().lines, concat({lines_of("x", numbered("L", 1, 10)), lines_of("x", "late 1\nlate 2\nunfinished\n")}));
+  EXPECT_EQ(b.far().lines,
+            concat({lines_of("x", numbered("L", 1, 10)), lines_of("x", "late 1\nlate 2\nunfinished\n")}));
   EXPECT_EQ(b.agent->stats().generations, 0u);
   EXPECT_EQ(inode->own_handles, 0);
 }
@@ -816,19 +819,19 @@ TEST(Agent, f9_dead_letter_keeps_the_beginning_aside_before_the_cursor_passes) {
   AgentBench b;
   b.options.line_max = 1000;
   b.options.oversize = Oversize::dead_letter;
-  b.fail_letters = true;
+  b.dead_letters.failing = true;
   b.append("x.log", "before\n" + endless(50'000) + "\nafter\n");
   b.start();
   b.pass(5s);
   EXPECT_EQ(b.far().lines, lines_of("x", "before\nafter\n"));
   EXPECT_GT(b.agent->stats().dead_letter_failures, 0u);
   b.restart();  // the cursor did not pass: it comes again, and the letter with it
-  b.fail_letters = false;
+  b.dead_letters.failing = false;
   b.pass(3s);
   EXPECT_EQ(b.far().lines, lines_of("x", "before\nafter\n"));
-  ASSERT_EQ(b.letters.size(), 1u);
-  EXPECT_EQ(b.letters[0].reason, "line_oversize");
-  auto block = event::decode(b.letters[0].block);
+  ASSERT_EQ(b.dead_letters.letters.size(), 1u);
+  EXPECT_EQ(b.dead_letters.letters[0].reason, "line_oversize");
+  auto block = event::decode(b.dead_letters.letters[0].block);
   ASSERT_TRUE(block.has_value()) << block.error().to_string();
   EXPECT_TRUE(block->truncated);
   EXPECT_EQ(block->payload.size(), 1001u);
@@ -920,7 +923,8 @@ TEST(Agent, both_targets_see_the_same_event_identity) {
   b.options.routes = {{"all", {{"a", false}, {"b", false}}}};
   b.append("x.log", numbered("L", 1, 1000));
   b.start();
-  while (b.pullers[0]->pull(4096)) {}
+  while (b.pullers[0]->pull(4096)) {
+  }
   b.pass(1s);
   ASSERT_FALSE(b.far("all/a").blocks.empty());
   EXPECT_EQ(b.far("all/a").blocks[0].id.stream, b.far("all/b").blocks[0].id.stream);
@@ -931,7 +935,8 @@ TEST(Agent, s10_restarts_with_an_unreachable_receiver_lose_and_double_nothing) {
   b.append("x.log", numbered("L", 1, 1000));
   b.start();
   for (int i = 0; i < 5; ++i) {
-    while (b.puller().pull(4096)) {}
+    while (b.puller().pull(4096)) {
+    }
     b.pass(1s, false);
     b.restart();
   }
@@ -985,17 +990,17 @@ TEST(Agent, a_rejected_block_is_a_dead_letter_before_the_cursor_passes_it) {
   Reader in(batch->packed.view());
   in.varint();
   Slice block{std::string(in.sized())};
-  b.fail_letters = true;
+  b.dead_letters.failing = true;
   b.puller().source.rejected(batch->stream, batch->first, batch->last, block, "category holds a slash");
   b.puller().source.rejected(batch->stream, batch->first, batch->last, block, "category holds a slash");  // re-reported
   b.puller().source.advanced(batch->stream, batch->last, 0, 0);
   b.pass(5s, false);
   EXPECT_EQ(decode_cursor(*b.store.get(cursor_key(batch->stream, "fra")).value())->settled, 0u);
-  b.fail_letters = false;
+  b.dead_letters.failing = false;
   b.pass(5s, false);
   EXPECT_EQ(decode_cursor(*b.store.get(cursor_key(batch->stream, "fra")).value())->settled, 80u);
-  ASSERT_EQ(b.letters.size(), 1u);
-  EXPECT_EQ(b.letters[0].reason, "category holds a slash");
+  ASSERT_EQ(b.dead_letters.letters.size(), 1u);
+  EXPECT_EQ(b.dead_letters.letters[0].reason, "category holds a slash");
   auto c = b.puller().source.counters();
   EXPECT_EQ(c.dead_lettered, 10u);
   EXPECT_EQ(c.in, 10u);
@@ -1092,7 +1097,13 @@ TEST(Agent, a_newer_record_stops_the_start_and_a_damaged_one_does_not) {
   b.pass(2s);
   b.kill();
   std::string key;
-  b.store.scan(kCursorPrefix, [&](ByteView k, ByteView) { key = k; return false; }).value();
+  b.store
+      .scan(kCursorPrefix,
+            [&](ByteView k, ByteView) {
+              key = k;
+              return false;
+            })
+      .value();
   port::WriteBatch damage;
   damage.put(key, "\x01xx");
   b.store.write(damage, true).value();
@@ -1102,7 +1113,7 @@ TEST(Agent, a_newer_record_stops_the_start_and_a_damaged_one_does_not) {
   port::WriteBatch newer;
   newer.put(key, "\x02xx");
   b.store.write(newer, true).value();
-  auto opened = Agent::open(b.options, b.loop, b.disk, b.files, {}, b.store, b.node);
+  auto opened = Agent::open(b.options, b.loop, b.disk, b.files, {}, b.store, b.dead_letters, b.node);
   ASSERT_FALSE(opened.has_value());
   EXPECT_EQ(opened.error().code, errors::newer_version);
 }

@@ -40,10 +40,10 @@ struct Cursor {
   StreamId stream;  // the generation's id, unless it had to be renewed for this target
   uint64_t settled = 0;
   uint64_t far = 0;
-  uint64_t read = 0;            // handed out up to here
-  std::optional<uint64_t> end;  // set once nothing more can be read
-  Window window;                // ends at or below settled; what is stored
-  Window read_window;           // ends at read
+  uint64_t read = 0;                        // handed out up to here
+  std::optional<uint64_t> end;              // set once nothing more can be read
+  Window window;                            // ends at or below settled; what is stored
+  Window read_window;                       // ends at read
   std::optional<bool> in_oversize = false;  // read stands inside a line longer than line_max; nullopt: to be found out
   uint64_t stalled = 0;                     // file size at which no further whole line was found
   uint64_t queued_events = 0;
@@ -70,7 +70,7 @@ struct Generation {
   std::string name;
   uint64_t size = 0;  // greatest seen
   int64_t modified_ns = 0;
-  bool verified = false;  // looked at since the process started
+  bool verified = false;    // looked at since the process started
   bool unreadable = false;  // could not be opened when last tried
   bool dirty = false;
   bool stored = false;
@@ -88,11 +88,11 @@ struct Generation {
   bool scheduled = false;  // in the retirement's queue, at `due`
   Instant due{};
   Duration backoff{};
-  Instant not_before{};      // no rotation earlier: the last try failed
+  Instant not_before{};  // no rotation earlier: the last try failed
   Instant drained_since{};
-  bool removing = false;     // its directory is being synced
-  bool forgetting = false;   // its records are being removed
-  std::string staying;  // why it was not deleted when last tried
+  bool removing = false;    // its directory is being synced
+  bool forgetting = false;  // its records are being removed
+  std::string staying;      // why it was not deleted when last tried
 
   std::vector<std::unique_ptr<Cursor>> cursors;  // one per target of its route; empty: no route
 
@@ -100,8 +100,8 @@ struct Generation {
   bool readable() const { return state != GenerationState::ended; }
 };
 
-/// Whether the cursor has something that was not handed out yet: more than the partial line at which it stalled, or that
-/// partial line once it is known to be final.
+/// Whether the cursor has something that was not handed out yet: more than the partial line at which it stalled, or
+/// that partial line once it is known to be final.
 inline bool has_data(const Cursor& c) {
   const Generation& g = *c.generation;
   if (c.end || !g.verified || g.size <= c.read) return false;

@@ -53,7 +53,8 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
   g->name = std::move(record.name);
   g->size = record.size;
   g->stored = true;
-  // Only where it lies counts. It may not have been renamed yet, or a power cut may have taken that or its removal back.
+  // Only where it lies counts. It may not have been renamed yet, or a power cut may have taken that or its removal
+  // back.
   g->state = record.state == GenerationState::ended ? GenerationState::ended
              : g->in_hidden()                       ? GenerationState::retiring
                                                     : GenerationState::live;

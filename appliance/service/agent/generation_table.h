@@ -26,6 +26,7 @@ struct Parts {
   port::DiskQueue& disk;
   port::Files& files;
   port::KeyedStore& store;
+  port::DeadLetters& dead_letters;
   NodeId node;
   uint64_t boot = 0;             // hash of options.boot_id; 0: unknown
   bool stopped_cleanly = false;  // last time

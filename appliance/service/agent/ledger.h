@@ -1,5 +1,5 @@
-// Ledger: generations, cursors and counters on disk. What changed is written lazily, all in one synced batch on the disk
-// thread, at most AgentOptions::flush after it changed; who needs it durable now says so and is told.
+// Ledger: generations, cursors and counters on disk. What changed is written lazily, all in one synced batch on the
+// disk thread, at most AgentOptions::flush after it changed; who needs it durable now says so and is told.
 //
 // Order of writes: the store's records may lag behind what was delivered, never run ahead of it. A target with a dead
 // letter that is not yet on disk writes neither cursor nor counters until it is (amendment 14). A target whose sink

@@ -84,17 +84,29 @@ void Retirement::consider(Generation& g) {
     case GenerationState::retiring:
       if (g.verified && all_settled(g)) schedule(g, parts_.options.grace);
       return;
-    case GenerationState::draining: schedule(g, kDrainPoll); return;
-    case GenerationState::ended: schedule(g, Duration::zero()); return;
+    case GenerationState::draining:
+      schedule(g, kDrainPoll);
+      return;
+    case GenerationState::ended:
+      schedule(g, Duration::zero());
+      return;
   }
 }
 
 void Retirement::step(Generation& g) {
   switch (g.state) {
-    case GenerationState::live: step_live(g); return;
-    case GenerationState::retiring: step_retiring(g); return;
-    case GenerationState::draining: step_draining(g); return;
-    case GenerationState::ended: step_ended(g); return;
+    case GenerationState::live:
+      step_live(g);
+      return;
+    case GenerationState::retiring:
+      step_retiring(g);
+      return;
+    case GenerationState::draining:
+      step_draining(g);
+      return;
+    case GenerationState::ended:
+      step_ended(g);
+      return;
   }
 }
 
@@ -170,8 +182,11 @@ bool Retirement::proven_free(Generation& g, port::File& file) {
       hold(g, "no proof that nobody has it open (other owner without CAP_LEASE, or a file system without leases)",
            kNoProofRetry);
       return false;
-    case port::Lease::held: hold_and_back_off(g, "another process has it open"); return false;
-    case port::Lease::granted: break;
+    case port::Lease::held:
+      hold_and_back_off(g, "another process has it open");
+      return false;
+    case port::Lease::granted:
+      break;
   }
   auto stat = file.stat();
   if (stat && stat->size == g.size && file.lease_intact()) return true;

@@ -9,8 +9,9 @@
 //             finish it. Then: size still as acknowledged, lease whole, unlink, lease whole. If an opener slipped in
 //   draining  between, the lease tells: the descriptor is kept and what arrives is delivered until a second lease.
 //   ended     directory synced, cursors settled, records removed, receivers told.
-// Without the proof (a writer, another user's file without CAP_LEASE, NFS, a hard link) the file stays and the status says
-// why; other files go on. Residue: a crash while draining loses what a writer put into the unlinked file meanwhile.
+// Without the proof (a writer, another user's file without CAP_LEASE, NFS, a hard link) the file stays and the status
+// says why; other files go on. Residue: a crash while draining loses what a writer put into the unlinked file
+// meanwhile.
 #pragma once
 
 #include <map>
@@ -58,7 +59,7 @@ class Retirement {
   std::unique_ptr<port::Timer> timer_;
   Instant armed_{};
   std::map<std::pair<Instant, uint64_t>, StreamId> queue_;  // (due, id)
-  std::string no_hidden_directory_;  // why there is none
+  std::string no_hidden_directory_;                         // why there is none
 };
 
 }  // namespace ph::agent

@@ -118,7 +118,8 @@ void Scanner::watch(const std::string& directory) {
       std::set_difference(directories_.begin(), directories_.end(), watched_.begin(), watched_.end(),
                           std::back_inserter(polled));
       for (const std::string& d : polled) {
-        if (auto scanned = scan_directory(d); !scanned && scanned.error().code == port::file_errors::not_found && d != "")
+        if (auto scanned = scan_directory(d);
+            !scanned && scanned.error().code == port::file_errors::not_found && d != "")
           drop_directory(d);
       }
       create_fresh();
@@ -173,11 +174,15 @@ void Scanner::on_events(const std::vector<port::Watcher::Event>& events) {
 }
 
 void Scanner::look(const std::string& directory, const std::string& name) {
-  if (name.empty()) {
-    if (directory.empty()) return rescan_within(Duration::zero());
-    if (auto scanned = scan_directory(directory); !scanned && scanned.error().code == port::file_errors::not_found)
-      drop_directory(directory);
-    return;
+  if (name.empty()) {  // the directory itself went or was moved, and its watch with it; another may have its name now
+    watched_.erase(directory);
+    if (!directory.empty()) {
+      if (auto scanned = scan_directory(directory); !scanned && scanned.error().code == port::file_errors::not_found)
+        return drop_directory(directory);
+    } else {
+      rescan_within(Duration::zero());
+    }
+    return watch(directory);
   }
   auto stat = parts_.files.stat(parts_.path(directory, name));
   if (!stat) return;
@@ -229,8 +234,8 @@ void Scanner::found(const std::string& directory, const std::string& name, const
   fresh_.push_back(std::move(fresh));
 }
 
-/// New files in the order in which their lines were written, as well as that can be told: rotations of one name by their
-/// number, oldest first; different names by birth.
+/// New files in the order in which their lines were written, as well as that can be told: rotations of one name by
+/// their number, oldest first; different names by birth.
 void Scanner::create_fresh() {
   if (fresh_.empty()) return;
   std::map<std::pair<std::string, std::string>, int64_t> born;  // of each original
@@ -259,8 +264,7 @@ void Scanner::create(Fresh& f) {
   g.seen_in_scan = scan_;
 }
 
-void Scanner::update(Generation& g, const std::string& directory, const std::string& name,
-                     const port::FileStat& stat) {
+void Scanner::update(Generation& g, const std::string& directory, const std::string& name, const port::FileStat& stat) {
   g.seen_in_scan = scan_;
   g.absences = 0;
   if (g.directory != directory || g.name != name) {
@@ -277,7 +281,6 @@ void Scanner::update(Generation& g, const std::string& directory, const std::str
     g.size = stat.size;
     return stays(directory, name, "its category has no route");
   }
-  if (!g.staying.empty()) stays(directory, name, g.staying, false);
   if (!g.verified && !verify(g, stat)) return;
   if (g.unreadable && !readable_again(g)) return;
   if (stat.size < g.size) return replaced(g, stat);
@@ -392,9 +395,9 @@ void Scanner::check_absent() {
   if (!absent.empty()) rescan_within(std::max(kAbsentRescan, parts_.options.grace));
 }
 
-void Scanner::stays(const std::string& directory, const std::string& name, std::string_view reason, bool log) {
+void Scanner::stays(const std::string& directory, const std::string& name, std::string_view reason) {
   std::string path = parts_.path(directory, name);
-  if (log) log_once("source_file_stays", path, reason);
+  log_once("source_file_stays", path, reason);
   if (staying_.contains(path) || staying_.size() >= kStayingMax) {
     staying_total_ += scanning_ && !staying_.contains(path);
   } else {

@@ -70,7 +70,7 @@ class Scanner {
   void gone(Generation& g);
   void rescan();
   void rescan_within(Duration delay);
-  void stays(const std::string& directory, const std::string& name, std::string_view reason, bool log = true);
+  void stays(const std::string& directory, const std::string& name, std::string_view reason);
   void log_once(std::string_view event, const std::string& path, std::string_view reason);
 
   Parts& parts_;

@@ -28,9 +28,7 @@ struct SourceReader::Taken {
   size_t before = 0;
   size_t size = 0;
   ByteView payload() { return {buffer.payload(), size}; }
-  ByteView with_before(size_t payload_bytes) {
-    return {buffer.before_payload(before), before + payload_bytes};
-  }
+  ByteView with_before(size_t payload_bytes) { return {buffer.before_payload(before), before + payload_bytes}; }
 };
 
 Result<port::File*> SourceReader::file(Generation& g) {
@@ -231,8 +229,8 @@ SourceReader::Outcome SourceReader::read_oversize(Cursor& c, Taken t) {
   return outcome;
 }
 
-/// Passes over the rest of a line whose beginning was delivered or dead-lettered: a gap up to its newline, or up to what
-/// is there, at most kSkipMax a turn.
+/// Passes over the rest of a line whose beginning was delivered or dead-lettered: a gap up to its newline, or up to
+/// what is there, at most kSkipMax a turn.
 SourceReader::Outcome SourceReader::skip_rest(Cursor& c, port::File& f) {
   Outcome outcome;
   uint64_t at = c.read, until = std::min<uint64_t>(c.generation->size, c.read + kSkipMax);

@@ -1,5 +1,6 @@
 // SourceReader: bytes of a generation into a batch of one block, with proof that they are that generation's. Keeps the
-// few open descriptors: at most AgentOptions::descriptors_max, the least recently read is closed; never two of one file.
+// few open descriptors: at most AgentOptions::descriptors_max, the least recently read is closed; never two of one
+// file.
 //
 // One read is: fstat, one pread of {up to 4096 bytes before the cursor, the payload}, fstat, pread of the file's first
 // 4096 bytes. The bytes before the cursor come with the payload in the same pread and must hash to what was there when
@@ -37,8 +38,8 @@ class SourceReader {
     Nothing nothing = Nothing::dry;
     port::FileStat stat;
   };
-  /// The next block of the cursor: about `bytes_max` payload bytes, at least one line. Updates the generation's size and
-  /// prefix, nothing of the cursor.
+  /// The next block of the cursor: about `bytes_max` payload bytes, at least one line. Updates the generation's size
+  /// and prefix, nothing of the cursor.
   Outcome read(Cursor& c, size_t bytes_max);
 
   /// What the file of a stored generation is now (after a restart).

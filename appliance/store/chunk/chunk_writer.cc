@@ -22,6 +22,7 @@ Result<> ChunkWriter::flush(std::vector<ChunkWork>& group, Instant now, uint32_t
     log_error("failed_group_not_taken_back", {{"error", taken.error().to_string()}});
     return has_lines ? taken : Result<>();
   }
+  group_now_ = now;
   move_links();
   for (ChunkWork& work : group) {
     if (!work.lines.empty()) continue;
@@ -202,17 +203,19 @@ Result<port::File*> ChunkWriter::make_file(ChunkCategory& c, ChunkMark& mark) {
   return open_.adopt(path, std::move(*file));
 }
 
-void ChunkWriter::add_entries(port::WriteBatch& entries) const {
-  for (const ChunkCategory* c : touched_) {
-    ChunkEntry entry = c->stored;
-    entry.last = c->pieces.back().chunk;
-    entry.last.size += c->pieces.back().bytes;
-    entry.reserved_first = entry.reserved_last = {};
-    entries.put(category_key(c->name), encode(CategoryEntry(entry)));
-  }
+ChunkEntry ChunkWriter::entry_after(const ChunkCategory& c) {
+  ChunkEntry entry = c.stored;
+  entry.last = c.pieces.back().chunk;
+  entry.last.size += c.pieces.back().bytes;
+  entry.reserved_first = entry.reserved_last = {};
+  return entry;
 }
 
-bool ChunkWriter::committed(Instant now) {
+void ChunkWriter::add_entries(port::WriteBatch& entries) const {
+  for (const ChunkCategory* c : touched_) entries.put(category_key(c->name), encode(CategoryEntry(entry_after(*c))));
+}
+
+bool ChunkWriter::committed() {
   bool owed = false;
   for (ChunkCategory* c : touched_) {
     for (const ChunkPiece& piece : c->pieces) counters_.chunks += piece.fresh ? 1 : 0;
@@ -221,7 +224,7 @@ bool ChunkWriter::committed(Instant now) {
     c->stored.last = last.chunk;
     c->stored.reserved_first = c->stored.reserved_last = {};
     bool goes_on = c->open && c->open->chunk.name == last.chunk.name && c->open->chunk.size > 0;
-    c->open = ChunkCategory::Open{last.chunk, goes_on ? c->open->first_write : now};
+    c->open = ChunkCategory::Open{last.chunk, goes_on ? c->open->first_write : group_now_};
     c->filled = last.chunk.name;
     c->pieces.clear();
     if (c->linked == c->filled || c->link_owed) continue;
@@ -242,10 +245,17 @@ void ChunkWriter::failed() {
 Result<> ChunkWriter::take_back() {
   if (take_back_.empty()) return {};
   if (store_uncertain_) {
-    port::WriteBatch batch;
-    for (const ChunkCategory* c : take_back_) batch.put(category_key(c->name), encode(CategoryEntry(reserving(*c))));
-    PH_TRY(store_.write(batch, true));
+    PH_TRY(settle_store(store_));
+    PH_ASSIGN(auto value, store_.get(category_key(take_back_.front()->name)));
     store_uncertain_ = false;
+    if (value && *value == encode(CategoryEntry(entry_after(*take_back_.front())))) {
+      // The batch that was called failed is durable, with all that rests on it: nothing may be taken back.
+      log_warn("failed_group_was_durable", {{"category", take_back_.front()->name}});
+      ++counters_.late_commits;
+      touched_.swap(take_back_);
+      committed();
+      return {};
+    }
   }
   while (!take_back_.empty()) {
     PH_TRY(take_back(*take_back_.back()));

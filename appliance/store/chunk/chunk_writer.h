@@ -19,8 +19,10 @@
 //
 // What a failure does
 //   A failed write or sync takes the group back: chunks that it began are removed, the one that was open is cut to its
-//   committed size, synced and closed. When the store failed, it is told the old state first, because its answer may
-//   have been wrong: a batch that was called failed may yet be durable. Until that has worked, nothing else is written.
+//   committed size, synced and closed. When the store failed, its answer may be wrong: a batch that was called failed
+//   may yet be durable, cursors and all. So it is asked first, behind a write that it takes; if the batch is there, the
+//   lines stay (their sender, told that it failed, may send them again: counted). Until that is known and done, nothing
+//   else is written.
 #pragma once
 
 #include <optional>
@@ -79,10 +81,11 @@ struct ChunkWork {
 };
 
 struct ChunkCounters {
-  uint64_t chunks = 0;     // begun
-  uint64_t vanished = 0;   // open chunks that somebody removed or replaced
-  uint64_t shortened = 0;  // chunks found shorter than their committed size
-  uint64_t abandoned = 0;  // chunks closed because a write or sync failed
+  uint64_t chunks = 0;        // begun
+  uint64_t vanished = 0;      // open chunks that somebody removed or replaced
+  uint64_t shortened = 0;     // chunks found shorter than their committed size
+  uint64_t abandoned = 0;     // chunks closed because a write or sync failed
+  uint64_t late_commits = 0;  // groups called failed that were found durable
 };
 
 class ChunkWriter {
@@ -95,7 +98,7 @@ class ChunkWriter {
   Result<> flush(std::vector<ChunkWork>& group, Instant now, uint32_t today);
   void add_entries(port::WriteBatch& entries) const;
   /// The group of the last flush() is durable. Whether links are owed that were not before.
-  bool committed(Instant now);
+  bool committed();
   /// The group of the last successful flush() did not become durable.
   void failed();
   /// Links to be moved, or a group to be taken back: wants another flush().
@@ -131,6 +134,7 @@ class ChunkWriter {
     return c.path + "/" + to_file_name(c.name, name);
   }
   static ChunkEntry reserving(const ChunkCategory& c);
+  static ChunkEntry entry_after(const ChunkCategory& c);
 
   port::Files& files_;
   port::KeyedStore& store_;
@@ -141,6 +145,7 @@ class ChunkWriter {
   std::vector<ChunkCategory*> touched_;    // of the group being written
   std::vector<ChunkCategory*> take_back_;  // categories whose pieces did not happen
   bool store_uncertain_ = false;
+  Instant group_now_{};
   std::vector<ChunkCategory*> links_owed_;
   std::set<std::string> directories_;  // with new names, to be synced before the group counts
   ChunkCounters counters_;

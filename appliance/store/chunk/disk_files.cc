@@ -106,6 +106,12 @@ Result<> CutBytes::make_room() {
   return {};
 }
 
+Result<> settle_store(port::KeyedStore& store) {
+  port::WriteBatch batch;
+  batch.remove("f/probe");
+  return store.write(batch, true);
+}
+
 Result<> make_durable_directory(port::Files& files, const std::string& path) {
   PH_ASSIGN(auto there, files.stat(path));
   size_t slash = path.rfind('/');

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/result.h"
 #include "port/files.h"
+#include "port/keyed_store.h"
 #include "store/chunk/category_entry.h"
 
 namespace ph::chunk {
@@ -79,6 +80,10 @@ class CutBytes {
   std::string directory_;
   uint64_t bytes_ = 0;
 };
+
+/// A synced write that changes nothing. Once it succeeds, a get() tells for sure whether an earlier batch that was
+/// called failed is durable: a store that failed reads its log again before it takes this one.
+Result<> settle_store(port::KeyedStore& store);
 
 /// Makes a directory and whatever it lies in, durably. Loop or disk thread, at start only.
 Result<> make_durable_directory(port::Files& files, const std::string& path);

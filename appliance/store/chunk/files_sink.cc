@@ -329,7 +329,7 @@ void Sink::finished(const Result<>& outcome) {
 bool Sink::succeed(Group& group) {
   totals_ = totals_after(group);
   cut_before_ = cut_.bytes();
-  bool links_owed = chunk_writer_.committed(group.now);
+  bool links_owed = chunk_writer_.committed();
   bool copies_owed = plain_writer_.committed();
   totals_.chunks += chunk_writer_.counters().chunks - chunk_counters_.chunks;
   totals_.rejected += std::exchange(rejected_, 0);
@@ -406,6 +406,7 @@ FilesSinkStats Sink::stats() const {
   s.vanished_chunks = chunk_counters_.vanished;
   s.shortened_chunks = chunk_counters_.shortened;
   s.abandoned_chunks = chunk_counters_.abandoned;
+  s.late_commits = chunk_counters_.late_commits + plain_counters_.late_commits;
   s.maybe_duplicate = plain_counters_.maybe_duplicate;
   s.damaged_entries = damaged_entries_ + plain_writer_.journal_damaged();
   s.alarm = alarm_;

@@ -64,6 +64,7 @@ struct FilesSinkStats {
   uint64_t shortened_chunks = 0;  // found shorter than their committed size: somebody cut acknowledged lines
   uint64_t abandoned_chunks = 0;  // closed early because a write or sync failed
   uint64_t damaged_entries = 0;   // of the store or the journal
+  uint64_t late_commits = 0;      // groups that the store called failed and yet kept: their lines may come again
   uint64_t maybe_duplicate = 0;   // copies to a plain log whose first attempt can't be found any more
   std::string alarm;              // why nothing can be written now; empty: all is well
 };

@@ -3,8 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
+
+#include "base/coding.h"
+#include "codec/mqtt/packet.h"
+#include "codec/mqtt/properties.h"
 
 namespace ph::chunk {
 namespace {
@@ -49,114 +52,41 @@ void put_string(std::string& out, ByteView s) {
   out.push_back('"');
 }
 
-/// The properties of a PUBLISH [MQTT 5, 3.3.2.3] that say something to who reads the line.
-struct Properties {
-  std::optional<unsigned> payload_format;
-  std::optional<ByteView> content_type, response_topic, correlation_data;
-  std::vector<std::pair<ByteView, ByteView>> user;
-  bool empty() const {
-    return !payload_format && !content_type && !response_topic && !correlation_data && user.empty();
-  }
-};
-
-/// Big-endian numbers and two-byte lengths, as MQTT has them.
-class PropertyReader {
- public:
-  explicit PropertyReader(ByteView bytes) : rest_(bytes) {}
-
-  std::optional<Properties> all() {
-    Properties p;
-    while (ok_ && !rest_.empty()) one(p);
-    return ok_ ? std::optional(std::move(p)) : std::nullopt;
-  }
-
- private:
-  void one(Properties& p) {
-    switch (static_cast<unsigned char>(take(1)[0])) {
-      case 0x01:
-        p.payload_format = first_byte(take(1));
-        break;
-      case 0x02:
-        take(4);
-        break;  // message expiry
-      case 0x03:
-        p.content_type = text();
-        break;
-      case 0x08:
-        p.response_topic = text();
-        break;
-      case 0x09:
-        p.correlation_data = text();
-        break;
-      case 0x0B:
-        varint();
-        break;  // subscription identifier
-      case 0x23:
-        take(2);
-        break;  // topic alias
-      case 0x26: {
-        ByteView name = text();
-        p.user.emplace_back(name, text());
-        break;
-      }
-      default:
-        ok_ = false;
-    }
-  }
-  ByteView take(size_t n) {
-    if (rest_.size() < n) {
-      ok_ = false;
-      rest_ = {};
-      return ByteView("\0\0\0\0", n <= 4 ? n : 0);
-    }
-    ByteView value = rest_.substr(0, n);
-    rest_.remove_prefix(n);
-    return value;
-  }
-  static unsigned first_byte(ByteView b) { return static_cast<unsigned char>(b[0]); }
-  ByteView text() {
-    ByteView length = take(2);
-    return take(first_byte(length) << 8 | first_byte(length.substr(1)));
-  }
-  void varint() {
-    for (int i = 0; i < 4; ++i)
-      if (!(first_byte(take(1)) & 0x80)) return;
-    ok_ = false;
-  }
-  ByteView rest_;
-  bool ok_ = true;
-};
-
 void put_properties(std::string& out, ByteView encoded) {
-  auto p = PropertyReader(encoded).all();
-  if (!p) {
+  if (encoded.empty()) return;
+  std::string framed;
+  put_varint(framed, encoded.size());  // as MQTT has it: LEB128
+  framed.append(encoded);
+  ByteView bytes = framed;
+  auto p = mqtt::decode_properties(bytes, mqtt::PacketType::publish);
+  if (!p || !bytes.empty()) {
     out.append(",\"properties_base64\":\"").append(to_base64(encoded)).append("\"");
     return;
   }
-  if (p->empty()) return;
+  size_t before = out.size();
   out.append(",\"properties\":{");
-  bool first = true;
   auto key = [&](std::string_view name) {
-    if (!std::exchange(first, false)) out.push_back(',');
+    if (out.back() != '{') out.push_back(',');
     out.append("\"").append(name).append("\":");
   };
   if (p->payload_format) key("payload_format"), out.append(std::to_string(*p->payload_format));
   if (p->content_type) key("content_type"), put_string(out, *p->content_type);
   if (p->response_topic) key("response_topic"), put_string(out, *p->response_topic);
   if (p->correlation_data) key("correlation_data"), put_string(out, to_base64(*p->correlation_data));
-  if (!p->user.empty()) {
-    key("user");
-    out.push_back('[');
-    for (size_t i = 0; i < p->user.size(); ++i) {
-      out.append(i ? ",[" : "[");
-      put_string(out, p->user[i].first);
-      out.push_back(',');
-      put_string(out, p->user[i].second);
-      out.push_back(']');
-    }
+  bool first = true;
+  mqtt::for_each_user_property(p->raw, [&](ByteView name, ByteView value) {
+    if (first) key("user");
+    out.append(std::exchange(first, false) ? "[[" : ",[");
+    put_string(out, name);
+    out.push_back(',');
+    put_string(out, value);
     out.push_back(']');
-  }
-  out.push_back('}');
+  });
+  if (!first) out.push_back(']');
+  if (out.back() == '{')
+    out.resize(before);  // nothing that says something to a reader
+  else
+    out.push_back('}');
 }
 
 const Slice& newline() {

@@ -49,11 +49,13 @@ Result<> PlainWriter::open(const std::function<PlainCategory&(std::string_view n
 }
 
 Result<> PlainWriter::flush(std::vector<PlainWork>& group) {
-  next_mark_ = mark_;
-  copied_ = wrote_ = false;
-  journaled_.clear();
-  Result<> ready = tell_store_again();
-  if (ready) ready = copy_backlog();
+  Result<> ready = ask_store();
+  if (ready) {
+    next_mark_ = mark_;
+    copied_ = wrote_ = false;
+    journaled_.clear();
+    ready = copy_backlog();
+  }
   if (!ready) {
     log_warn("plain_copy_failed", {{"error", ready.error().to_string()}});
     return group.empty() ? Result<>() : ready;
@@ -75,14 +77,14 @@ Result<> PlainWriter::append(std::vector<PlainWork>& group) {
 }
 
 void PlainWriter::add_entries(port::WriteBatch& entries) const {
-  if (!wrote_) return;
+  if (store_uncertain_ || !wrote_) return;
   if (copied_)
     for (const Copy& copy : backlog_) entries.put(category_key(copy.category->name), encode(CategoryEntry(copy.after)));
   entries.put(std::string(kJournalKey), encode(next_mark_));
 }
 
 bool PlainWriter::committed() {
-  if (!wrote_) return false;
+  if (store_uncertain_ || !wrote_) return false;
   mark_ = next_mark_;
   if (copied_) {
     for (Copy& copy : backlog_) copy.category->stored = copy.after;
@@ -98,21 +100,18 @@ bool PlainWriter::committed() {
 
 void PlainWriter::failed() {
   store_uncertain_ = store_uncertain_ || wrote_;
-  wrote_ = copied_ = false;
-  journaled_.clear();
 }
 
-/// A batch that was called failed may yet be durable: the store is told the old state before anything is written that
-/// it would then describe wrongly.
-Result<> PlainWriter::tell_store_again() {
+/// A batch that was called failed may yet be durable: then what it says is so, and its lines are owed to their files.
+Result<> PlainWriter::ask_store() {
   if (!store_uncertain_) return {};
-  port::WriteBatch batch;
-  for (const Copy& copy : backlog_)
-    if (copy.category->stored)
-      batch.put(category_key(copy.category->name), encode(CategoryEntry(*copy.category->stored)));
-  batch.put(std::string(kJournalKey), encode(mark_));
-  PH_TRY(store_.write(batch, true));
+  PH_TRY(settle_store(store_));
+  PH_ASSIGN(auto value, store_.get(kJournalKey));
   store_uncertain_ = false;
+  if (!value || *value != encode(next_mark_)) return {};
+  log_warn("failed_group_was_durable", {{"journal_end", next_mark_.end}});
+  ++counters_.late_commits;
+  committed();
   return {};
 }
 

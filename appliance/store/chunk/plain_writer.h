@@ -37,6 +37,7 @@ struct PlainWork {
 
 struct PlainCounters {
   uint64_t files = 0;            // begun
+  uint64_t late_commits = 0;     // groups called failed that were found durable
   uint64_t maybe_duplicate = 0;  // copies begun again although the file of the first attempt is gone
 };
 
@@ -59,7 +60,7 @@ class PlainWriter {
   /// The group of the last flush() is durable. Whether its lines are owed to their files now.
   bool committed();
   void failed();
-  /// Lines wait to be copied, or the store to be told again: wants another flush().
+  /// Lines wait to be copied, or the store to be asked: wants another flush().
   bool owes() const { return !backlog_.empty() || store_uncertain_; }
   const PlainCounters& counters() const { return counters_; }
   uint64_t journal_damaged() const { return journal_.damaged(); }
@@ -72,7 +73,7 @@ class PlainWriter {
     PlainEntry to;
     PlainEntry after;
   };
-  Result<> tell_store_again();
+  Result<> ask_store();
   Result<> copy_backlog();
   Result<> resolve(Copy& copy, port::WriteBatch& assignments);
   Result<> assign(Copy& copy, bool exists, port::WriteBatch& assignments);

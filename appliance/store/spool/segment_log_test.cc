@@ -261,6 +261,49 @@ TEST_F(SegmentLogTest, a_failed_store_write_makes_the_group_invisible_and_the_ne
   EXPECT_EQ(read().blocks, texts(1, 8));
 }
 
+TEST_F(SegmentLogTest, what_waits_behind_a_failed_group_fails_with_it) {
+  ASSERT_TRUE(append(1, 3));
+  std::vector<bool> outcomes;
+  auto ask = [&](uint64_t n) {
+    log->append(Slice(text(n)), 1, {});
+    committer->request({log.get()}, {}, [&](const Result<>& r) { outcomes.push_back(r.has_value()); });
+  };
+  disk.hold();
+  ask(3);
+  loop.run_posted();
+  ask(4);
+  files.fault = [](test::FileOp op, const std::string&) -> std::optional<Error> {
+    return op == test::FileOp::sync ? std::optional(Error{port::file_errors::failed, "EIO"}) : std::nullopt;
+  };
+  disk.release();
+  loop.run_posted();
+  files.fault = nullptr;
+  EXPECT_EQ(outcomes, (std::vector<bool>{false, false}));
+  ASSERT_TRUE(append(3, 5));
+  EXPECT_EQ(read().blocks, texts(1, 5));
+  open();
+  EXPECT_EQ(read().blocks, texts(1, 5));
+  EXPECT_EQ(read().sequences, (std::vector<uint64_t>{1, 2, 5, 6}));
+}
+
+TEST_F(SegmentLogTest, a_failure_elsewhere_in_the_group_does_not_cost_the_segment) {
+  struct Failing : commit::Participant {
+    void begin(port::WriteBatch&) override {}
+    Result<> flush() override { return fail("test.failed"); }
+    void finished(const Result<>&) override {}
+  } failing;
+  ASSERT_TRUE(append(1, 3));
+  bool ok = true;
+  committer->touch(failing);
+  log->append(Slice(text(3)), 1, {});
+  committer->request({log.get()}, {}, [&](const Result<>& r) { ok = r.has_value(); });
+  loop.run_posted();
+  EXPECT_FALSE(ok);
+  ASSERT_TRUE(append(3, 5));
+  EXPECT_EQ(log->stats().segments, 1u);
+  EXPECT_EQ(read().blocks, texts(1, 5));
+}
+
 TEST_F(SegmentLogTest, a_full_disk_fails_groups_and_leaves_nothing_behind_and_recovers_by_itself) {
   ASSERT_TRUE(append(1, 50));
   uint64_t used = files.used();
