@@ -14,20 +14,6 @@ std::string number(uint64_t n, size_t digits) {
   return text.size() >= digits ? text : std::string(digits - text.size(), '0') + text;
 }
 
-/// "<e0.clicks.f3.000017|" at the front of a line; what a line is known by.
-std::string_view token_of(std::string_view line) {
-  const size_t end = line.find('|');
-  return line.starts_with('<') && end != line.npos ? line.substr(0, end) : std::string_view();
-}
-
-/// Every token that stands anywhere in bytes, of text files and of binary ones.
-void find_tokens(ByteView bytes, std::set<std::string, std::less<>>& into) {
-  for (size_t at = bytes.find('<'); at != bytes.npos; at = bytes.find('<', at + 1)) {
-    const std::string_view token = token_of(bytes.substr(at, 64));
-    if (!token.empty() && !into.contains(token)) into.emplace(token);
-  }
-}
-
 std::string filler(Random& random) {
   const size_t size = random.chance(0.02) ? random.below(6000) : random.below(120);
   std::string out(size, 'a');
@@ -166,7 +152,9 @@ std::string EventPlane::receiver_config(size_t i) const {
 }
 
 Node& EventPlane::add(std::string name, std::string config) {
-  NodeOptions options{.name = name, .config = std::move(config)};
+  NodeOptions options;
+  options.name = name;
+  options.config = std::move(config);
   options.segment_bytes = 16 * 1024;
   options.restart_after = [this]() -> std::optional<Duration> {
     return faults_on_ ? world_.between(50ms, 6s) : world_.between(50ms, 500ms);

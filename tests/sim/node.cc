@@ -101,6 +101,13 @@ Node::Node(World& world, Fabric& fabric, NodeOptions options)
       settings_(parsed(options_.config, options_.name)),
       routes_(rules(settings_)),
       files_(world.random().next()) {
+  // What the package and the operator made.
+  files_.make_directories(settings_.node.data_dir).value();
+  files_.make_durable(settings_.node.data_dir + "/.");
+  if (settings_.agent) {
+    files_.make_directories(settings_.agent->dir).value();
+    files_.make_durable(settings_.agent->dir + "/.");
+  }
   store_.before_write = [this] {
     if (store_calls_left_ && (*store_calls_left_)-- == 0) throw test::SimulatedCrash{};
   };
@@ -241,7 +248,6 @@ Result<> Node::open(Running& r) {
     PH_TRY(files_.sync_directory(dir));
   }
   if (settings_.receiver && !settings_.receiver->dir.empty()) {
-    PH_TRY(files_.make_directories(settings_.receiver->dir));
     chunk::FilesSinkOptions options;
     options.directory = settings_.receiver->dir;
     options.state_directory = dir + "/files";
@@ -311,7 +317,6 @@ Result<> Node::open_spools(Running& r) {
 Result<> Node::open_agent(Running& r) {
   if (!settings_.agent) return {};
   const settings::Agent& from = *settings_.agent;
-  PH_TRY(files_.make_directories(from.dir));
   agent::AgentOptions options;
   options.directory = from.dir;
   options.line_max = from.line_max.value;
@@ -326,23 +331,12 @@ Result<> Node::open_agent(Running& r) {
     for (const auto& t : route.to) to.targets.push_back({t.name(), route.ack == settings::Ack::far});
   }
   options.route_of = [this](std::string_view category) { return routes_.of_category(category); };
-  options.dead_letter = [&r](const agent::DeadLetter& letter) -> Result<> {
-    return r.dead_letters->append({port::DeadLetter{.at = letter.at,
-                                                    .route = letter.route,
-                                                    .target = letter.target,
-                                                    .category = {},
-                                                    .reason = letter.reason,
-                                                    .stream = letter.stream,
-                                                    .first = letter.first,
-                                                    .last = letter.last,
-                                                    .block = letter.block}});
-  };
   PH_ASSIGN(r.agent, agent::Agent::open(
                          std::move(options), *r.loop, *r.disk, files_,
                          [this, &r](port::WatchFn watch) -> Result<std::unique_ptr<port::Watcher>> {
                            return std::make_unique<Watcher>(*this, *r.loop, std::move(watch));
                          },
-                         store_, id_));
+                         store_, *r.dead_letters, id_));
   return {};
 }
 
