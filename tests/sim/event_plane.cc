@@ -223,7 +223,8 @@ void EventPlane::fault() {
 
 void EventPlane::fault_of_node(Node& node) {
   Random& random = world_.random();
-  const Crash kind = random.chance(0.5) ? Crash::kill : Crash::power_cut;
+  Crash kind = random.chance(0.5) ? Crash::kill : Crash::power_cut;
+  if (!shape_.edge_power_cuts && node.has_agent()) kind = Crash::kill;
   switch (random.below(7)) {
     case 0:
     case 1:

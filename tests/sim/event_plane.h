@@ -33,6 +33,7 @@ struct Shape {
   std::string spool_max;   // of relays' routes; empty: none
   Duration load = 20s;     // how long producers write
   bool faults = true;
+  bool edge_power_cuts = false;
   std::string to_string() const;
 };
 Shape random_shape(Random& random);

@@ -73,8 +73,7 @@ void EventPlane::check_files() {
   std::map<std::string, uint64_t, std::less<>> everywhere;
   uint64_t maybe = 0;
   for (const auto& [name, node] : nodes_)
-    if (node->up())
-      for (const auto& row : node->rows()) maybe += row.counters.maybe_duplicate;
+    maybe += std::max(node->maybe_duplicates(), node->maybe_at_crash);
   Tokens known;
   for (const auto& p : producers_) known.insert(p->lines().begin(), p->lines().end());
   known.insert(published_.begin(), published_.end());

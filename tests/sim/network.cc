@@ -87,7 +87,8 @@ struct End : std::enable_shared_from_this<End> {
         if (peer) peer->travel_reset(host);
         return;
       }
-      if (arrived.size() >= Fabric::kReceiveBuffer) return;  // read() comes back
+      // A program that waits for a long frame keeps what it has read in a buffer of its own.
+      if (arrived.size() >= std::max(Fabric::kReceiveBuffer, wanted)) return;  // read() comes back
       if (transit.front().empty()) fin = true;
       accepted += transit.front().size();
       arrived += transit.front();

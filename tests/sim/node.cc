@@ -154,6 +154,7 @@ void Node::died(Crash kind) {
 void Node::crash(Crash kind) {
   if (!running_) return;
   disarm();
+  maybe_at_crash = std::max(maybe_at_crash, maybe_duplicates());
   running_->process->alive = false;
   if (kind == Crash::power_cut) fabric_.power(name(), false);
   // A dead process writes nothing: whatever destructors do must not reach the disk.
@@ -394,6 +395,13 @@ std::vector<Node::Row> Node::rows() const {
   return out;
 }
 
+uint64_t Node::maybe_duplicates() const {
+  uint64_t sum = 0;
+  if (running_)
+    for (const Row& row : rows()) sum += row.counters.maybe_duplicate;
+  return sum;
+}
+
 relay::IntakeCounters Node::intake() const {
   return running_ && running_->intake ? running_->intake->counters() : relay::IntakeCounters{};
 }
@@ -427,6 +435,14 @@ std::string Node::describe() const {
            std::to_string(c.maybe_duplicate) + " dropped " + std::to_string(c.dropped) + " dead " +
            std::to_string(c.dead_lettered) + " queued " + std::to_string(c.queued) + " unread_bytes " +
            std::to_string(c.unread_bytes);
+  }
+  if (running_->committer->busy()) out += "\n  a group is being committed";
+  if (running_->disk->waiting() > 0) out += "\n  jobs for the disk: " + std::to_string(running_->disk->waiting());
+  if (running_->sink && !running_->sink->stats().alarm.empty()) out += "\n  sink: " + running_->sink->stats().alarm;
+  if (running_->server) {
+    const auto s = running_->server->stats();
+    out += "\n  links: " + std::to_string(s.connections) + " open, " + std::to_string(s.protocol_errors) +
+           " protocol errors, " + std::to_string(running_->intake->held_streams()) + " streams held";
   }
   const auto taken = intake();
   out += "\n  intake: events " + std::to_string(taken.events) + " duplicates " + std::to_string(taken.duplicates) +
