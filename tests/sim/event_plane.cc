@@ -27,7 +27,7 @@ std::string Shape::to_string() const {
   return std::to_string(edges) + " edges, " + std::to_string(relays) + " relays, " + std::to_string(receivers) +
          " receivers, ack " + (far ? "far" : "local") + (relay_files ? ", relays write files" : "") + ", " +
          std::to_string(categories) + " categories" + (publishes ? ", messages" : "") +
-         (spool_max.empty() ? "" : ", spool " + spool_max);
+         (spool_max.empty() ? "" : ", spool " + spool_max) + (edge_power_cuts ? ", power cuts at edges" : "");
 }
 
 Shape random_shape(Random& random) {
@@ -41,6 +41,7 @@ Shape random_shape(Random& random) {
   s.publishes = random.chance(0.3);
   if (random.chance(0.2)) s.spool_max = "1MiB";
   s.load = std::chrono::seconds(10 + random.below(20));
+  s.edge_power_cuts = !s.far && random.chance(0.3);
   return s;
 }
 
@@ -92,8 +93,8 @@ void Producer::turn() {
   if (!inode_ || random.chance(0.03)) next_file();
   std::string bytes;
   for (uint64_t n = 1 + random.below(8); n > 0; --n) {
-    const std::string token = "<" + node_.name() + "." + category_ + ".f" + number(files_, 3) + "." +
-                              number(lines_.size(), 6);
+    const std::string token =
+        "<" + node_.name() + "." + category_ + ".f" + number(files_, 3) + "." + number(lines_.size(), 6);
     lines_.push_back(token);
     bytes += token + "|" + filler(random) + "\n";
   }
@@ -123,10 +124,11 @@ std::string EventPlane::edge_config(size_t i) const {
   std::string to;
   for (size_t k = 0; k < nexts; ++k)
     to += (k ? ", \"" : "\"") + std::string(shape_.relays ? "r" : "d") + std::to_string(k) + kPort + "\"";
-  std::string text = "[node]\nname = \"" + name + "\"\ndata_dir = \"/data\"\n[agent]\ndir = \"/in\"\nrotate_age = \"2s\"\n" +
-                     "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
-                     "[[upstream]]\nname = \"next\"\naddresses = [" + to +
-                     "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
+  std::string text =
+      "[node]\nname = \"" + name + "\"\ndata_dir = \"/data\"\n[agent]\ndir = \"/in\"\nrotate_age = \"2s\"\n" +
+      "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
+      "[[upstream]]\nname = \"next\"\naddresses = [" + to +
+      "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
   const std::string ack = shape_.far ? "ack = \"far\"\n" : "";
   text += "[[route]]\nname = \"all\"\nto = [\"next\"]\n" + ack;
   if (shape_.publishes) text += "[[route]]\nname = \"msgs\"\ntopics = [\"m/#\"]\nto = [\"next\"]\n" + ack;
@@ -161,11 +163,14 @@ Node& EventPlane::add(std::string name, std::string config) {
   };
   options.on_crash = [this, name](Crash kind) {
     ++crashes_;
+    if (kind != Crash::power_cut) return;
+    if (name.starts_with("e")) power_cut_edges_.insert(name);
     for (auto& p : producers_)
-      if (kind == Crash::power_cut && p->node().name() == name) p->reset();
+      if (p->node().name() == name) p->reset();
   };
   auto& node = nodes_[name];
   node = std::make_unique<Node>(world_, fabric_, std::move(options));
+  node->files().sync_lies = shape_.lying_disks && !node->has_agent();
   return *node;
 }
 
@@ -218,7 +223,7 @@ void EventPlane::fault() {
     fault_of_node(any_node());
   else
     fault_of_link();
-  world_.after(world_.between(200ms, 4s), nullptr, [this] { fault(); });
+  world_.after(world_.between(100ms, 3s), nullptr, [this] { fault(); });
 }
 
 void EventPlane::fault_of_node(Node& node) {
@@ -314,8 +319,7 @@ void EventPlane::publish() {
 // --- the run
 
 std::vector<std::string> EventPlane::run() {
-  for (auto& [name, node] : nodes_)
-    world_.after(world_.between(0s, 2s), nullptr, [n = node.get()] { n->start(); });
+  for (auto& [name, node] : nodes_) world_.after(world_.between(0s, 2s), nullptr, [n = node.get()] { n->start(); });
   for (auto& p : producers_) p->start(shape_.load);
   faults_on_ = shape_.faults;
   if (shape_.publishes) world_.after(1s, nullptr, [this] { publish(); });
