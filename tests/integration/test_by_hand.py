@@ -37,7 +37,7 @@ def test_a_line_in_a_file_appears_in_the_far_chunk(net):
 def test_a_message_appears_at_the_far_subscriber_and_in_its_files(net, tmp_path):
     edge, _, far = three(net)
     got = open(tmp_path / "got", "w+b")
-    subscriber = subprocess.Popen(["mosquitto_sub", "-p", str(far.mqtt_port), "-t", "sensors/#", "-q", "1", "-v", "-d"],
+    subscriber = subprocess.Popen(["stdbuf", "-oL", "mosquitto_sub", "-p", str(far.mqtt_port), "-t", "sensors/#", "-q", "1", "-v", "-d"],
                                   stdout=got, stderr=subprocess.STDOUT)
     try:
         wait_until(lambda: b"SUBACK" in (tmp_path / "got").read_bytes(), 10, "the subscription")
