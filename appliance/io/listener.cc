@@ -4,11 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <boost/asio/ip/basic_resolver.hpp>
 #include <cerrno>
 
 #include "base/log.h"
 #include "io/net_error.h"
+#include "io/resolver.h"
 #include "io/socket.h"
 
 namespace ph::io {
@@ -116,17 +116,15 @@ std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port) {
 }
 
 /// Where to try to listen, in order; the first that works is it.
-Result<std::vector<tcp::endpoint>> candidates(LoopState& loop, const port::Endpoint& at) {
+Result<std::vector<tcp::endpoint>> candidates(const port::Endpoint& at) {
   if (at.host.empty())
     return std::vector<tcp::endpoint>{{asio::ip::address_v6::any(), at.port}, {asio::ip::address_v4::any(), at.port}};
   error_code failed;
   auto address = asio::ip::make_address(at.host, failed);
   if (!failed) return std::vector<tcp::endpoint>{{address, at.port}};
-  asio::ip::basic_resolver<tcp, Executor> resolver(loop.context);
-  auto results = resolver.resolve(at.host, std::to_string(at.port), asio::ip::resolver_base::passive, failed);
-  if (failed) return fail(port::net_errors::name, at.to_string() + ": " + failed.message(), failed.value());
+  PH_ASSIGN(auto addresses, look_up(at.host));
   std::vector<tcp::endpoint> found;
-  for (const auto& result : results) found.push_back(result.endpoint());
+  for (const auto& each : addresses) found.emplace_back(each, at.port);
   return found;
 }
 
@@ -134,7 +132,7 @@ Result<std::vector<tcp::endpoint>> candidates(LoopState& loop, const port::Endpo
 
 Result<std::unique_ptr<port::Listener>> listen_tcp(LoopState& loop, const port::Endpoint& at,
                                                    port::ListenOptions options, port::AcceptFn accept) {
-  PH_ASSIGN(auto endpoints, candidates(loop, at));
+  PH_ASSIGN(auto endpoints, candidates(at));
   int os_error = EADDRNOTAVAIL;
   for (const auto& endpoint : endpoints) {
     auto descriptor = bind_listen(endpoint, options.reuse_port);

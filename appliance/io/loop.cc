@@ -60,9 +60,11 @@ class IoTimer final : public port::Timer {
 LoopState::LoopState()
     : read_buffer(std::make_unique_for_overwrite<char[]>(kReadBufferBytes)),
       tls_handshake_timeout(kTlsHandshakeTimeout),
+      resolver(std::make_unique<Resolver>(*this)),
       random(random_seed()) {}
 
 LoopState::~LoopState() {
+  resolver.reset();  // from here on no lookup's thread posts to us
   // Tasks and queued sockets may own connections: they go while the context still stands.
   std::vector<port::Task> left;
   {

@@ -20,6 +20,7 @@
 #include "base/random.h"
 #include "io/loop.h"
 #include "io/output_queue.h"
+#include "io/resolver.h"
 
 namespace ph::io {
 
@@ -56,6 +57,7 @@ struct LoopState {
   std::deque<std::shared_ptr<Socket>> handshakes;
   Duration tls_handshake_timeout;
   std::vector<std::unique_ptr<OutputQueue>> spare_outputs;
+  std::unique_ptr<Resolver> resolver;
   LoopCounters counters;
   Random random;
 

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/ip/basic_resolver.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
@@ -20,7 +19,6 @@ namespace {
 using asio::ip::tcp;
 using boost::system::error_code;
 
-constexpr size_t kAddressesMax = 16;  // of one name; further ones are not tried
 // A peer that vanished is noticed after 60 s + 6 * 10 s, if the protocol above has no faster way.
 constexpr int kKeepIdleSeconds = 60;
 constexpr int kKeepIntervalSeconds = 10;
@@ -43,11 +41,9 @@ void set_option(int descriptor, int level, int option, int value) {
 }  // namespace
 
 struct Socket::Attempt {
-  Attempt(LoopState& loop, port::Endpoint to_, port::ConnectOptions options_)
-      : to(std::move(to_)), options(std::move(options_)), resolver(loop.context) {}
+  Attempt(port::Endpoint to_, port::ConnectOptions options_) : to(std::move(to_)), options(std::move(options_)) {}
   port::Endpoint to;
   port::ConnectOptions options;
-  asio::ip::basic_resolver<tcp, Executor> resolver;
   std::vector<tcp::endpoint> addresses;
   size_t tried = 0;  // addresses begun with; the attempt that is under way has this number
   Instant give_up;
@@ -65,7 +61,7 @@ std::unique_ptr<port::Connection> Socket::connect(const port::Endpoint& to, port
   handle_ = handle.get();
   handler_ = &handler;
   peer_.address = to.to_string();
-  attempt_ = std::make_unique<Attempt>(loop_, to, std::move(options));
+  attempt_ = std::make_unique<Attempt>(to, std::move(options));
   attempt_->give_up = steady_now() + attempt_->options.connect_timeout;
   asio::post(loop_.context, [self = shared_from_this()] {
     if (self->phase_ == Phase::connecting) self->resolve();
@@ -83,18 +79,12 @@ void Socket::resolve() {
   }
   set_deadline(a.options.connect_timeout);
   a.last = Error{port::net_errors::timeout, a.to.to_string() + ": looking up the name", 0};
-  a.resolver.async_resolve(
-      a.to.host, std::to_string(a.to.port), asio::ip::resolver_base::numeric_service,
-      [self = shared_from_this()](error_code failed, const tcp::resolver::results_type& results) {
-        if (self->phase_ != Phase::connecting) return;
-        Attempt& attempt = *self->attempt_;
-        if (failed)
-          return self->connect_failed(
-              Error{port::net_errors::name, attempt.to.to_string() + ": " + failed.message(), failed.value()});
-        for (const auto& result : results)
-          if (attempt.addresses.size() < kAddressesMax) attempt.addresses.push_back(result.endpoint());
-        self->try_next_address();
-      });
+  loop_.resolver->resolve(a.to.host, [self = shared_from_this()](const Result<Addresses>& found) {
+    if (self->phase_ != Phase::connecting) return;
+    if (!found) return self->connect_failed(found.error());
+    for (const auto& each : *found) self->attempt_->addresses.emplace_back(each, self->attempt_->to.port);
+    self->try_next_address();
+  });
 }
 
 void Socket::try_next_address() {
