@@ -67,6 +67,8 @@ Node::~Node() {
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_)
     if (t.joinable()) t.join();
+  // What the disk thread still writes refers to stores that go before it does.
+  if (disk_) disk_->finish();
 }
 
 bool Node::RouteSpool::full() const {
@@ -323,18 +325,16 @@ void Node::run() {
   for (auto& u : upstreams_) u->start();
   if (agent_) agent_->start();
   if (link_server_)
-    if (auto ok = link_server_->start(); !ok) {
-      failed_ = ok.error();
-      stop();
-    }
+    if (auto ok = link_server_->start(); !ok) failed_ = ok.error();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
-  if (!failed_) loop_.run();
+  // Not loop_.run(): the loop must still turn while the node shuts down.
+  while (!failed_ && !stopping_) loop_.run_until([this] { return stopping_; }, std::chrono::hours(1));
   shut_down();
 }
 
 void Node::stop() {
-  loop_.stop();
+  loop_.post([this] { stopping_ = true; });
 }
 
 void Node::shut_down() {

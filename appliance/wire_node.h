@@ -87,6 +87,7 @@ class Node {
   uint64_t incarnation_ = 0;
   Instant started_{};
   std::optional<Error> failed_;
+  bool stopping_ = false;
   std::shared_ptr<port::TlsContext> tls_;       // links, both ways
   std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
 
