@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "io/clock.h"
 #include "io/random_seed.h"
@@ -151,6 +152,9 @@ Result<> Node::open_spools() {
     RouteSpool& s = spools_.emplace_back();
     if (!needs_log(r)) continue;
     spool::SegmentLogOptions options{.name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name};
+    // Whole segments are what is deleted: a small bound needs small ones.
+    if (r.spool.max)
+      options.segment_bytes = std::clamp<uint64_t>(r.spool.max->value / 8, 64 * 1024, limits::kSegmentBytes);
     PH_ASSIGN(s.log, spool::SegmentLog::open(std::move(options), files_, *store_, loop_.random()));
     std::vector<std::string> targets;
     for (const auto& t : r.to) targets.push_back(t.name());
@@ -325,11 +329,12 @@ void Node::run() {
   for (auto& u : upstreams_) u->start();
   if (agent_) agent_->start();
   if (link_server_)
-    if (auto ok = link_server_->start(); !ok) failed_ = ok.error();
+    if (auto ok = link_server_->start(); !ok) {
+      failed_ = ok.error();
+    }
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
-  // Not loop_.run(): the loop must still turn while the node shuts down.
-  while (!failed_ && !stopping_) loop_.run_until([this] { return stopping_; }, std::chrono::hours(1));
+  if (!failed_) loop_.run_until([this] { return stopping_; }, std::chrono::hours(24 * 36500));
   shut_down();
 }
 
@@ -342,16 +347,16 @@ void Node::shut_down() {
   for (auto& u : upstreams_) u->stop();
   if (link_server_) link_server_->stop();
   if (broker_) broker_->stop();
-  bool agent_done = !agent_;
-  if (agent_) agent_->stop([&agent_done] { agent_done = true; });
-  size_t persisting = 0;
+  // Shared, since what does not finish within the bound may still answer later.
+  auto writing = std::make_shared<size_t>(agent_ ? 1 : 0);
+  if (agent_) agent_->stop([writing] { --*writing; });
   for (RouteSpool& spool : spools_)
     for (auto& s : spool.sources) {
-      ++persisting;
-      s->persist_now([&persisting] { --persisting; });
+      ++*writing;
+      s->persist_now([writing] { --*writing; });
     }
-  bool clean = loop_.run_until(
-      [&] { return agent_done && persisting == 0 && !committer_->busy() && disk_->waiting() == 0; }, kShutdownBound);
+  auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
+  bool clean = loop_.run_until(done, kShutdownBound);
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

@@ -44,7 +44,7 @@ class Node {
   Result<> open();
   /// Runs until stop(), then ends in order.
   void run();
-  /// From a signal handler's loop task or another thread.
+  /// From any thread.
   void stop();
   io::IoLoop& loop() { return loop_; }
   /// Why run() ended at once: a port that is taken, say.
