@@ -128,6 +128,7 @@ Result<> Node::open_tls() {
 
 Result<> Node::open_files_sink() {
   if (!settings_.receiver || settings_.receiver->dir.empty()) return {};
+  PH_TRY(files_.make_directories(settings_.receiver->dir));  // told now, not when the first event comes
   chunk::FilesSinkOptions options;
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";
