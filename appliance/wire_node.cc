@@ -68,6 +68,8 @@ Node::~Node() {
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_)
     if (t.joinable()) t.join();
+  // What the disk thread still writes refers to stores that go before it does.
+  if (disk_) disk_->finish();
 }
 
 bool Node::RouteSpool::full() const {
@@ -126,6 +128,7 @@ Result<> Node::open_tls() {
 
 Result<> Node::open_files_sink() {
   if (!settings_.receiver || settings_.receiver->dir.empty()) return {};
+  PH_TRY(files_.make_directories(settings_.receiver->dir));  // told now, not when the first event comes
   chunk::FilesSinkOptions options;
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";

@@ -2,6 +2,8 @@
 import os
 import re
 
+from waiting import wait_until
+
 CHUNK = re.compile(r"^(?P<category>.+)-(?P<date>\d{4}-\d\d-\d\d)_(?P<number>\d{6})$")
 
 
@@ -54,9 +56,10 @@ def check_once(received, written):
     assert not faults, f"{len(faults)} faults: " + "; ".join(faults[:10])
 
 
-def check_current(folder, category):
-    """<category>_current is a symlink to the newest chunk."""
+def check_current(folder, category, seconds=5):
+    """<category>_current is a symlink to the open chunk: the newest one, or the one that will be made next."""
     link = folder / category / f"{category}_current"
-    assert link.is_symlink(), f"{link} is no symlink"
-    newest = chunks(folder, category)[-1]
-    assert (link.parent / os.readlink(link)).resolve() == newest.resolve(), (os.readlink(link), newest)
+    wait_until(link.is_symlink, seconds, f"{link} is a symlink")
+    target = os.readlink(link)
+    assert CHUNK.match(target), f"{link} -> {target}"
+    assert target >= chunks(folder, category)[-1].name, (target, chunks(folder, category))
