@@ -27,7 +27,8 @@ std::string Shape::to_string() const {
   return std::to_string(edges) + " edges, " + std::to_string(relays) + " relays, " + std::to_string(receivers) +
          " receivers, ack " + (far ? "far" : "local") + (relay_files ? ", relays write files" : "") + ", " +
          std::to_string(categories) + " categories" + (publishes ? ", messages" : "") +
-         (spool_max.empty() ? "" : ", spool " + spool_max) + (edge_power_cuts ? ", power cuts at edges" : "");
+         (spool_max.empty() ? "" : ", spool " + spool_max) + (plain ? ", a plain log" : "") +
+         (reuse_inodes ? ", inodes reused" : "") + (edge_power_cuts ? ", power cuts at edges" : "");
 }
 
 Shape random_shape(Random& random) {
@@ -41,6 +42,8 @@ Shape random_shape(Random& random) {
   s.publishes = random.chance(0.3);
   if (random.chance(0.2)) s.spool_max = "1MiB";
   s.load = std::chrono::seconds(10 + random.below(20));
+  s.plain = random.chance(0.3);
+  s.reuse_inodes = random.chance(0.3);
   s.edge_power_cuts = !s.far && random.chance(0.3);
   return s;
 }
@@ -149,6 +152,7 @@ std::string EventPlane::relay_config(size_t i) const {
 std::string EventPlane::receiver_config(size_t i) const {
   return "[node]\nname = \"d" + std::to_string(i) + "\"\nsite = \"far\"\ndata_dir = \"/data\"\n" +
          "[receiver]\nlink = \"0.0.0.0:3706\"\ninsecure_plain = true\ndir = \"/events\"\n" +
+         (shape_.plain ? "[[receiver.category]]\nmatch = [\"orders\"]\nmode = \"plain\"\n" : "") +
          "[[receiver.category]]\nmatch = [\"*\"]\nchunk_max = \"16KiB\"\nchunk_interval = \"2s\"\n" +
          "[[route]]\nname = \"all\"\nto = [\"files\"]\n";
 }
@@ -170,6 +174,7 @@ Node& EventPlane::add(std::string name, std::string config) {
   };
   auto& node = nodes_[name];
   node = std::make_unique<Node>(world_, fabric_, std::move(options));
+  node->files().reuse_inodes = shape_.reuse_inodes;
   node->files().sync_lies = shape_.lying_disks && !node->has_agent();
   return *node;
 }

@@ -29,9 +29,11 @@ struct Shape {
   bool far = false;
   bool relay_files = false;  // relays write files as well: a second target of every route
   size_t categories = 2;
-  bool publishes = false;  // MQTT messages at the edges, besides lines
-  std::string spool_max;   // of relays' routes; empty: none
-  Duration load = 20s;     // how long producers write
+  bool publishes = false;     // MQTT messages at the edges, besides lines
+  std::string spool_max;      // of relays' routes; empty: none
+  Duration load = 20s;        // how long producers write
+  bool plain = false;         // receivers write "orders" to one plain log
+  bool reuse_inodes = false;  // file systems give a new file the last freed inode's number
   bool faults = true;
   /// Edges may lose power as well. Lines in flight at that moment may then come twice, uncounted: the agent goes on
   /// under new stream ids, because what a file holds at those positions now cannot be known to be what was sent.
