@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "io/clock.h"
 #include "io/random_seed.h"
@@ -67,6 +68,8 @@ Node::~Node() {
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_)
     if (t.joinable()) t.join();
+  // What the disk thread still writes refers to stores that go before it does.
+  if (disk_) disk_->finish();
 }
 
 bool Node::RouteSpool::full() const {
@@ -125,6 +128,7 @@ Result<> Node::open_tls() {
 
 Result<> Node::open_files_sink() {
   if (!settings_.receiver || settings_.receiver->dir.empty()) return {};
+  PH_TRY(files_.make_directories(settings_.receiver->dir));  // told now, not when the first event comes
   chunk::FilesSinkOptions options;
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";
@@ -149,6 +153,9 @@ Result<> Node::open_spools() {
     RouteSpool& s = spools_.emplace_back();
     if (!needs_log(r)) continue;
     spool::SegmentLogOptions options{.name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name};
+    // Whole segments are what is deleted: a small bound needs small ones.
+    if (r.spool.max)
+      options.segment_bytes = std::clamp<uint64_t>(r.spool.max->value / 8, 64 * 1024, limits::kSegmentBytes);
     PH_ASSIGN(s.log, spool::SegmentLog::open(std::move(options), files_, *store_, loop_.random()));
     std::vector<std::string> targets;
     for (const auto& t : r.to) targets.push_back(t.name());
@@ -325,16 +332,15 @@ void Node::run() {
   if (link_server_)
     if (auto ok = link_server_->start(); !ok) {
       failed_ = ok.error();
-      stop();
     }
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
-  if (!failed_) loop_.run();
+  if (!failed_) loop_.run_until([this] { return stopping_; }, std::chrono::hours(24 * 36500));
   shut_down();
 }
 
 void Node::stop() {
-  loop_.stop();
+  loop_.post([this] { stopping_ = true; });
 }
 
 void Node::shut_down() {
@@ -342,16 +348,16 @@ void Node::shut_down() {
   for (auto& u : upstreams_) u->stop();
   if (link_server_) link_server_->stop();
   if (broker_) broker_->stop();
-  bool agent_done = !agent_;
-  if (agent_) agent_->stop([&agent_done] { agent_done = true; });
-  size_t persisting = 0;
+  // Shared, since what does not finish within the bound may still answer later.
+  auto writing = std::make_shared<size_t>(agent_ ? 1 : 0);
+  if (agent_) agent_->stop([writing] { --*writing; });
   for (RouteSpool& spool : spools_)
     for (auto& s : spool.sources) {
-      ++persisting;
-      s->persist_now([&persisting] { --persisting; });
+      ++*writing;
+      s->persist_now([writing] { --*writing; });
     }
-  bool clean = loop_.run_until(
-      [&] { return agent_done && persisting == 0 && !committer_->busy() && disk_->waiting() == 0; }, kShutdownBound);
+  auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
+  bool clean = loop_.run_until(done, kShutdownBound);
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

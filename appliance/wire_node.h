@@ -44,7 +44,7 @@ class Node {
   Result<> open();
   /// Runs until stop(), then ends in order.
   void run();
-  /// From a signal handler's loop task or another thread.
+  /// From any thread.
   void stop();
   io::IoLoop& loop() { return loop_; }
   /// Why run() ended at once: a port that is taken, say.
@@ -87,6 +87,7 @@ class Node {
   uint64_t incarnation_ = 0;
   Instant started_{};
   std::optional<Error> failed_;
+  bool stopping_ = false;
   std::shared_ptr<port::TlsContext> tls_;       // links, both ways
   std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
 

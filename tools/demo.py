@@ -205,7 +205,9 @@ class Node:
             return f"{self.name}: starting"
         rows = status["routes"]
         text = f"{self.name}: {sum(row['delivered'] for row in rows)} delivered, {sum(row['queued'] for row in rows)} queued"
-        oldest = max((row["oldest_unacked_seconds"] for row in rows if row["queued"]), default=0)
+        if unread := sum(row["unread_bytes"] for row in rows):
+            text += f" + {unread} bytes unread"
+        oldest = max((row["oldest_unacked_seconds"] for row in rows), default=0)
         return text + (f" ({oldest:.0f} s)" if oldest >= 1 else "")
 
 

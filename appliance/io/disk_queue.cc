@@ -12,6 +12,11 @@ IoDiskQueue::IoDiskQueue(port::Loop& loop) : loop_(loop), thread_([this] { work(
 }
 
 IoDiskQueue::~IoDiskQueue() {
+  finish();
+}
+
+void IoDiskQueue::finish() {
+  if (!thread_.joinable()) return;
   {
     std::lock_guard lock(mutex_);
     ending_ = true;

@@ -29,6 +29,10 @@ class IoDiskQueue final : public port::DiskQueue {
   /// From any thread.
   void run(port::Task job, port::Task done) override;
 
+  /// Runs every job that was given, then ends the thread; no job may be given any more. For an owner whose jobs refer to
+  /// things that go before the queue does. Idempotent.
+  void finish();
+
   /// Jobs given and not yet finished; from any thread.
   size_t waiting() const { return waiting_.load(std::memory_order_relaxed); }
   uint64_t backlogs() const { return backlogs_.load(std::memory_order_relaxed); }

@@ -19,8 +19,8 @@ class PosixFiles final : public port::Files {
   Result<std::unique_ptr<port::File>> open(const std::string& path, port::OpenMode mode) override;
   Result<std::optional<port::FileStat>> stat(const std::string& path) override;
   Result<std::vector<port::DirectoryEntry>> list(const std::string& path) override;
-  /// Mode 0770 for those it makes, less the umask or as a default ACL of the parent says: consumers delete chunks by the
-  /// rights of their group.
+  /// Mode 0770 for those it makes, less the umask or as a default ACL of the parent says: consumers delete chunks by
+  /// the rights of their group.
   Result<> make_directories(const std::string& path) override;
   Result<> rename(const std::string& from, const std::string& to) override;
   Result<> rename_new(const std::string& from, const std::string& to) override;

@@ -204,6 +204,10 @@ class Node:
         status = self.status_or_none()
         return status is not None and all(row["queued"] == 0 and row["unread_bytes"] == 0 for row in status["routes"])
 
+    def waiting(self):
+        """Whether anything waits for a target here: events that were read, or bytes of files that were not yet."""
+        return any(row["queued"] or row["unread_bytes"] for row in self.status()["routes"])
+
     def wait_idle(self, seconds=30):
         wait_until(self.idle, seconds, lambda: f"{self.name} is not drained: {json.dumps(self.status_or_none())}\n"
                    + self.log()[-2000:])

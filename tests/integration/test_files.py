@@ -173,7 +173,7 @@ def test_f6_another_users_file_is_never_deleted_without_the_right_to_prove(open_
     kept = wait_until(lambda: edge.status().get("kept_files"), 15, lambda: edge.status())
     assert any(row["reason"] for row in kept), kept
     holds_for(lambda: has_inode(edge.source_dir, inode), 3)
-    assert "1.log" in edge.command("status", "-c", str(edge.config_path)).stdout
+    assert "no proof" in edge.command("status", "-c", str(edge.config_path)).stdout
     net.stop()
 
 

@@ -76,6 +76,7 @@ class MemoryFiles : public port::Files {
   std::function<std::optional<Error>(FileOp, const std::string& path)> fault;
   uint64_t capacity = UINT64_MAX;
   uint64_t device = 7;
+  bool sync_lies = false;     // File::sync and sync_directory confirm and do nothing
   bool reuse_inodes = false;  // give a new file the number of the last unlinked one
   uint64_t operations = 0;    // changing ones so far
   int64_t clock_ns = 1'790'000'000'000'000'000;
@@ -112,6 +113,21 @@ class MemoryFiles : public port::Files {
     inode->bytes.resize(size);
     inode->pending.push_back({true, size, {}});
     inode->modified_ns = ++clock_ns;
+  }
+  /// A producer's fsync of a file and of the directories on the way to it. Counts as nobody's operation.
+  void make_durable(const std::string& path) {
+    if (InodePtr inode = find(path)) {
+      inode->durable = inode->bytes;
+      inode->pending.clear();
+    }
+    for (std::string p = path; p != "/"; p = parent(p)) settle_names(parent(p));
+  }
+  /// What a power cut would leave for certain: path and bytes of each regular file.
+  std::vector<std::pair<std::string, ByteView>> durable_files() const {
+    std::vector<std::pair<std::string, ByteView>> out;
+    for (const auto& [path, inode] : durable_)
+      if (inode->kind == port::FileKind::regular) out.emplace_back(path, inode->durable);
+    return out;
   }
   std::string content(const std::string& path) {
     InodePtr inode = find(path);
@@ -205,14 +221,7 @@ class MemoryFiles : public port::Files {
   Result<> sync_directory(const std::string& path) override {
     if (auto f = changing(FileOp::sync_directory, path)) return *f;
     if (!is_directory(path)) return fail(port::file_errors::not_found, path);
-    std::vector<NameChange> rest;
-    for (NameChange& c : names_) {
-      if ((!c.from.empty() && parent(c.from) == path) || (!c.to.empty() && parent(c.to) == path))
-        apply(durable_, c);
-      else
-        rest.push_back(std::move(c));
-    }
-    names_ = std::move(rest);
+    if (!sync_lies) settle_names(path);
     return {};
   }
   Result<port::DiskSpace> space(const std::string&) override {
@@ -265,6 +274,7 @@ class MemoryFiles : public port::Files {
     }
     Result<> sync() override {
       if (auto f = fs_.changing(FileOp::sync, path_)) return *f;
+      if (fs_.sync_lies) return {};
       for (const auto& p : inode_->pending) fold(inode_->durable, p, p.bytes.size());
       inode_->pending.clear();
       return {};
@@ -393,6 +403,16 @@ class MemoryFiles : public port::Files {
     for (auto& [key, e] : all) out.push_back(e);
     std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.second->number < b.second->number; });
     return out;
+  }
+  void settle_names(const std::string& directory) {
+    std::vector<NameChange> rest;
+    for (NameChange& c : names_) {
+      if ((!c.from.empty() && parent(c.from) == directory) || (!c.to.empty() && parent(c.to) == directory))
+        apply(durable_, c);
+      else
+        rest.push_back(std::move(c));
+    }
+    names_ = std::move(rest);
   }
   static void remove_name(Names& names, const std::string& path) { names.erase(path); }
   static void apply(Names& names, const NameChange& c) {

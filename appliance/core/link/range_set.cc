@@ -59,6 +59,16 @@ std::vector<Range> RangeSet::missing(uint64_t first, uint64_t last) const {
   return gaps;
 }
 
+std::vector<Range> RangeSet::within(uint64_t first, uint64_t last) const {
+  std::vector<Range> parts;
+  if (first >= last) return parts;
+  auto it = ranges_.upper_bound(first);
+  if (it != ranges_.begin() && std::prev(it)->second > first) --it;
+  for (; it != ranges_.end() && it->first < last; ++it)
+    parts.push_back({std::max(it->first, first), std::min(it->second, last)});
+  return parts;
+}
+
 uint64_t RangeSet::contiguous_from(uint64_t from) const {
   auto it = ranges_.upper_bound(from);
   return it == ranges_.begin() ? from : std::max(from, std::prev(it)->second);

@@ -28,6 +28,8 @@ class RangeSet {
   bool intersects(uint64_t first, uint64_t last) const;
   /// Parts of [first, last) that are not in the set, ascending.
   std::vector<Range> missing(uint64_t first, uint64_t last) const;
+  /// Parts of [first, last) that are in the set, ascending.
+  std::vector<Range> within(uint64_t first, uint64_t last) const;
   /// End of the range that holds or begins at `from`; `from` itself if it is not in the set.
   uint64_t contiguous_from(uint64_t from) const;
   /// Forgets everything below `position`.

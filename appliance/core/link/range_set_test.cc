@@ -76,6 +76,7 @@ TEST(RangeSet, agrees_with_one_bool_a_position) {
       first = random.below(kSpace);
       last = first + random.below(kSpace - first + 1);
       ASSERT_EQ(set.missing(first, last), model.runs(first, last, false));
+      ASSERT_EQ(set.within(first, last), model.runs(first, last, true));
       ASSERT_EQ(set.contains(first, last), model.runs(first, last, false).empty());
       ASSERT_EQ(set.intersects(first, last), !model.runs(first, last, true).empty());
       uint64_t end = first;

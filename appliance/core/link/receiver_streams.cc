@@ -64,9 +64,10 @@ struct Stream {
     forget_rejects_below(rejects, to);
   }
   /// Without what is far only together with a commit that is still to come.
-  RangeSet durably_far() const {
-    RangeSet out = far;
-    for (const Range& r : admitted.list()) out.remove(r.first, r.last);
+  std::vector<Range> durably_far(uint64_t first, uint64_t last) const {
+    std::vector<Range> out;
+    for (const Range& r : far.within(first, last))
+      for (const Range& part : admitted.missing(r.first, r.last)) out.push_back(part);
     return out;
   }
 };
@@ -109,6 +110,8 @@ bool decode(Reader& in, Stream& s) {
     s.rejects[first] = {first + length, std::string(reason)};
   }
   s.touched = static_cast<int64_t>(in.varint());
+  s.accepted.forget_below(s.settled);
+  forget_rejects_below(s.rejects, s.settled);
   return in.ok();
 }
 
@@ -161,15 +164,8 @@ class Streams : public ReceiverStreams {
   void reject(const StreamKey& key, uint64_t first, uint64_t last, std::string reason) override {
     Stream* s = find(key);
     if (!s) return;
-    uint64_t at = first;
-    auto refuse_up_to = [&](uint64_t end) {
-      if (at < end) s->refused[at] = {end, reason};
-    };
-    for (const Range& gap : s->admitted.missing(first, last)) {  // the rest of a block may have been taken before
-      refuse_up_to(gap.first);
-      at = gap.last;
-    }
-    refuse_up_to(last);
+    for (const Range& r : s->admitted.within(first, last))  // the rest of a block may have been taken before
+      s->refused[r.first] = {r.last, reason};
   }
 
   void abandon(const StreamKey& key, const std::vector<Range>& ranges) override {
@@ -215,30 +211,24 @@ class Streams : public ReceiverStreams {
   std::string value(const StreamKey& key, WallTime now) override { return value_of(streams_[key], now); }
 
   std::vector<Range> held(const StreamKey& key, uint64_t first, uint64_t last) const override {
-    std::vector<Range> out;
     auto it = streams_.find(key);
-    if (it == streams_.end() || first >= last) return out;
+    if (it == streams_.end()) return {};
     const Stream& s = it->second;
-    uint64_t at = first;
-    if (s.settled > first) {
-      at = std::min(last, s.accepted.contiguous_from(s.settled));
-      out.push_back({first, at});
+    std::vector<Range> out;
+    if (first < std::min(last, s.settled)) out.push_back({first, std::min(last, s.settled)});
+    for (const Range& r : s.accepted.within(std::max(first, s.settled), last)) {
+      if (!out.empty() && out.back().last == r.first)
+        out.back().last = r.last;
+      else
+        out.push_back(r);
     }
-    for (const Range& gap : s.accepted.missing(at, last)) {
-      if (at < gap.first) out.push_back({at, gap.first});
-      at = gap.last;
-    }
-    if (at < last) out.push_back({at, last});
     return out;
   }
 
   std::vector<Range> far_held(const StreamKey& key, uint64_t first, uint64_t last) const override {
     auto it = streams_.find(key);
     if (it == streams_.end()) return {};
-    RangeSet within;
-    within.add(first, last);
-    for (const Range& gap : it->second.durably_far().missing(first, last)) within.remove(gap.first, gap.last);
-    return within.list();
+    return it->second.durably_far(first, last);
   }
 
   bool writing(const StreamKey& key) const override {
@@ -255,7 +245,7 @@ class Streams : public ReceiverStreams {
     out.settled = s->settled;
     out.highest = s->highest;
     for (const Range& r : s->accepted.list()) out.accepted.push_back({r.first, r.last});
-    for (const Range& r : s->durably_far().list()) out.far.push_back({r.first, r.last});
+    for (const Range& r : s->durably_far(0, UINT64_MAX)) out.far.push_back({r.first, r.last});
     for (const auto& [first, r] : s->rejects) out.rejects.push_back({first, r.last, r.reason});
     return out;
   }

@@ -74,12 +74,12 @@ void SenderCore::finish() {
     if (SenderQueue* s = find(id)) advance(*s);
   pump();
   count_parked();
-  if (room() == 0) {
-    starving_ = true;
-  } else if (starving_) {
-    starving_ = false;
-    effects_.emplace_back(effect::Wanted{});
+  bool wanted = false;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    bool starving = room(i) == 0;
+    if (std::exchange(sources_[i].starving, starving) && !starving) wanted = true;
   }
+  if (wanted) effects_.emplace_back(effect::Wanted{});
 }
 
 void SenderCore::disconnected(ReceiverIndex receiver, std::string reason, Instant now) {
@@ -189,23 +189,22 @@ void SenderCore::durable(SourceIndex, StreamId stream, ReceiverIndex receiver, I
   finish();
 }
 
-void SenderCore::dead_lettered(SourceIndex, StreamId stream, uint64_t first, uint64_t last, Instant now) {
+void SenderCore::stored(SourceIndex, StreamId stream, uint64_t settled, Instant now) {
   now_ = now;
-  if (SenderQueue* s = find(stream)) {
-    s->unconfirmed.remove(first, last);
-    mark_dirty(*s);
-  }
-  finish();
+  SenderQueue* s = find(stream);
+  if (!s) return;
+  std::erase_if(s->lingering, [settled](const auto& r) { return r.second.last <= settled; });
 }
 
 void SenderCore::offer(SourceIndex source, SenderBatch batch, Instant now) {
   now_ = now;
   if (renewed_.contains(batch.stream)) return;  // pulled before the source heard of it
   SenderQueue* s = find(batch.stream);
-  // A stream that start() did not know was settled up to here and no receiver holds anything above.
+  // A stream that start() did not know is settled and far up to here, and no receiver holds anything above.
   if (!s)
-    s = &open(source,
-              {.stream = batch.stream, .settled = batch.first, .far = 0, .assigned = batch.first, .receivers = {}});
+    s = &open(
+        source,
+        {.stream = batch.stream, .settled = batch.first, .far = batch.first, .assigned = batch.first, .receivers = {}});
   PH_ASSERT(s->source == source, "a stream belongs to one source");
   PH_ASSERT(batch.first == s->next && batch.first < batch.last, "batches of a stream follow each other");
   s->next = batch.last;

@@ -46,9 +46,11 @@ struct SenderOptions {
   Duration resume_timeout = limits::kResumeTimeout;
   Duration probe_min = limits::kProbeMin;
   Duration probe_max = limits::kProbeMax;
-  /// Whether the driver calls dead_lettered(). Without it `settled` passes a refused event at once, and a crash before
-  /// its dead letter is durable loses the reject (amendment 14).
-  bool confirm_dead_letters = false;
+  /// Receivers report a reject again until they are told a `settled` above it. They are told so only when the source's
+  /// cursor is stored behind it, so that a crash loses neither the dead letter nor its count (amendment 14): when
+  /// stored() says so, or, without `confirms_stored`, this long after Advanced. Sources store within a second.
+  bool confirms_stored = false;
+  Duration reject_linger = 10s;
 };
 
 /// A run of consecutive blocks of one stream (port::Batch, kept apart because a core knows no port).
@@ -118,7 +120,7 @@ struct Renew {
   SourceIndex source;
   StreamId stream;
 };
-/// The source's bytes have room again, or it may begin: pull.
+/// A source that had no room has some again, or may begin: pull.
 struct Wanted {};
 }  // namespace effect
 using SenderEffect =
@@ -157,8 +159,8 @@ class Sender {
   virtual void progressed(ReceiverIndex receiver, Instant now) = 0;
   virtual void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) = 0;
 
-  /// Says that the block of Rejected at `first` is in the dead letters for good; see confirm_dead_letters.
-  virtual void dead_lettered(SourceIndex source, StreamId stream, uint64_t first, uint64_t last, Instant now) = 0;
+  /// The source's cursor of the stream is durable up to `settled`, and so are the dead letters below it.
+  virtual void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) = 0;
 
   /// Bytes that offer() may bring now; 0 while no receiver is ready or the window is full. Memory stays below twice the
   /// window: up to one window more may be parked for streams that every ready receiver holds.

@@ -126,7 +126,7 @@ void SenderCore::launch(Flying& b, ReceiverIndex r) {
   peer.in_flight_bytes += b.size;
   use.sent_below = std::max(use.sent_below, b.last);
   Encoded frame = encode(Events{.stream = s.id,
-                                .settled = s.settled,
+                                .settled = told(s),
                                 .hold_epoch = use.hold_epoch,
                                 .first = b.first,
                                 .last = b.last,

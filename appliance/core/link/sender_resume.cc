@@ -40,9 +40,9 @@ void SenderCore::ask(ReceiverIndex r) {
     send(r, resume);
     resume.streams.clear();
   };
-  for (const auto& [id, s] : streams_) {
+  for (auto& [id, s] : streams_) {
     if (s.use[r].state != Use::State::durable) continue;
-    resume.streams.push_back({id, s.settled, sources_[s.source].wants_far ? s.far : 0});
+    resume.streams.push_back({id, told(s), sources_[s.source].wants_far ? s.far : 0});
     if (resume.streams.size() == kResumeStreams) send_it();
   }
   if (!resume.streams.empty() || peer.asked.empty()) send_it();

@@ -73,9 +73,14 @@ struct SenderQueue {
   RangeSet far_acked;
   RangeSet rejected;                         // above settled, reported as Rejected
   std::map<uint64_t, Reject> early_rejects;  // told in RESUMED, not offered yet
-  RangeSet unconfirmed;                      // Rejected, not dead_lettered() yet
-  std::map<uint64_t, Flying> batches;        // by first position; from settled on without a gap
-  std::set<uint64_t> pending;                // first positions
+  /// Rejects that receivers must go on reporting: first -> when they were settled, if they are.
+  struct Lingering {
+    uint64_t last = 0;
+    std::optional<Instant> settled_at;
+  };
+  std::map<uint64_t, Lingering> lingering;
+  std::map<uint64_t, Flying> batches;  // by first position; from settled on without a gap
+  std::set<uint64_t> pending;          // first positions
   size_t pending_charge = 0;
   uint64_t next_ordinal = 0;
   uint64_t duplicates = 0;            // to be told in Advanced
@@ -122,6 +127,7 @@ struct SenderSource {
   bool wants_far = false;
   size_t parked = 0;
   uint64_t stretched = 0;
+  bool starving = true;  // room() was 0 when it was last looked at
 };
 
 class SenderCore final : public Sender {
@@ -135,7 +141,7 @@ class SenderCore final : public Sender {
   void received(ReceiverIndex receiver, const Frame& frame, Instant now) override;
   void progressed(ReceiverIndex receiver, Instant now) override;
   void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
-  void dead_lettered(SourceIndex source, StreamId stream, uint64_t first, uint64_t last, Instant now) override;
+  void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
   size_t room(SourceIndex source) const override;
   void offer(SourceIndex source, SenderBatch batch, Instant now) override;
@@ -171,6 +177,7 @@ class SenderCore final : public Sender {
   void note_reject(SenderQueue& s, const Reject& reject);
   void report_reject(Flying& b, uint64_t first, uint64_t last, const std::string& reason);
   void advance(SenderQueue& s);
+  uint64_t told(SenderQueue& s) const;
   void mark_dirty(SenderQueue& s);
   void drop_stream(SenderQueue& s);
   void send_close(SenderQueue& s);
@@ -215,7 +222,6 @@ class SenderCore final : public Sender {
   uint64_t unacked_bytes_ = 0;
   size_t charged_ = 0;
   size_t parked_ = 0;
-  bool starving_ = true;
   std::vector<SenderEffect> effects_;
 };
 

@@ -133,6 +133,10 @@ bool SenderCore::split(Flying& b) {
     piece.events = part->events;
     piece.packed = std::move(part->packed);
     piece.acked = covered;
+    if (covered && b.rejected_events)  // what was refused is covered
+      for (const Range& refused : s.rejected.within(at, last))
+        for (const PlacedBlock& block : blocks_within(piece.packed, at, last, refused.first, refused.last))
+          piece.rejected_events += block.events;
     events += part->events;
     at = last;
     return true;
@@ -145,7 +149,6 @@ bool SenderCore::split(Flying& b) {
   unacked_events_ -= b.events;
   unacked_bytes_ -= b.size;
   charged_ -= b.charge();
-  uint64_t rejected = b.rejected_events;
   Flying whole = b;
   forget_maybe(b);  // each piece counts itself again
   for (Flying& piece : pieces) {
@@ -158,10 +161,6 @@ bool SenderCore::split(Flying& b) {
     piece.maybe = whole.maybe;
     piece.counted = whole.counted;
     piece.sent = whole.sent;
-    if (covered) {  // what was refused is covered
-      piece.rejected_events = std::min(rejected, piece.events);
-      rejected -= piece.rejected_events;
-    }
     for (ReceiverIndex r : piece.maybe) {
       ++s.use[r].uncertain;
       ++peers_[r].uncertain;
@@ -204,7 +203,7 @@ void SenderCore::report_reject(Flying& b, uint64_t first, uint64_t last, const s
   for (PlacedBlock& block : blocks_within(b.packed, b.first, b.last, first, last)) {
     if (s.rejected.intersects(block.first, block.last)) continue;
     s.rejected.add(block.first, block.last);
-    if (options_.confirm_dead_letters) s.unconfirmed.add(block.first, block.last);
+    s.lingering[block.first] = {block.last, std::nullopt};
     b.rejected_events = std::min(b.events, b.rejected_events + block.events);
     effects_.emplace_back(effect::Rejected{s.source, s.id, block.first, block.last, std::move(block.block), reason});
   }
@@ -222,7 +221,7 @@ void SenderCore::advance(SenderQueue& s) {
   uint64_t before = s.settled, events = 0;
   while (!s.batches.empty()) {
     const Flying& b = s.batches.begin()->second;
-    if (!b.acked || s.unconfirmed.intersects(b.first, b.last)) break;
+    if (!b.acked) break;
     events += b.events - b.rejected_events;
     s.settled = b.last;
     s.batches.erase(s.batches.begin());
@@ -246,6 +245,20 @@ void SenderCore::advance(SenderQueue& s) {
     if (sources_[s.source].wants_far) effects_.emplace_back(effect::FarAdvanced{s.source, s.id, far});
   }
   if (s.closing && s.batches.empty()) send_close(s);
+}
+
+/// What receivers are told as settled.
+uint64_t SenderCore::told(SenderQueue& s) const {
+  for (auto& [first, reject] : s.lingering) {
+    if (reject.last > s.settled || reject.settled_at) break;
+    reject.settled_at = now_;
+  }
+  while (!options_.confirms_stored && !s.lingering.empty()) {
+    const auto& oldest = s.lingering.begin()->second;
+    if (!oldest.settled_at || now_ < *oldest.settled_at + options_.reject_linger) break;
+    s.lingering.erase(s.lingering.begin());
+  }
+  return s.lingering.empty() ? s.settled : std::min(s.settled, s.lingering.begin()->first);
 }
 
 void SenderCore::send_close(SenderQueue& s) {

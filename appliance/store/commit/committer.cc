@@ -12,14 +12,19 @@ struct Committer::Group {
   std::vector<Request> requests;
   port::WriteBatch entries;
   Result<> outcome;
+  bool flushed = false;
+  Result<> stored;
 
   void write(port::KeyedStore& store) {
     for (Participant* p : participants)
       if (outcome = p->flush(); !outcome) return;
     for (Participant* p : participants) p->add_flushed(entries);
     for (Request& r : requests) entries.append(std::move(r.entries));
-    if (!entries.empty()) outcome = store.write(entries, true);
+    flushed = true;
+    store_entries(store);
   }
+
+  void store_entries(port::KeyedStore& store) { stored = entries.empty() ? Result<>() : store.write(entries, true); }
 
   void report() {
     for (Participant* p : participants) p->finished(outcome);
@@ -28,7 +33,7 @@ struct Committer::Group {
 };
 
 Committer::Committer(port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store)
-    : loop_(loop), disk_(disk), store_(store) {}
+    : loop_(loop), disk_(disk), store_(store), retry_(loop.make_timer()) {}
 
 Committer::~Committer() {
   *alive_ = false;
@@ -77,6 +82,17 @@ void Committer::launch() {
 }
 
 void Committer::complete(std::shared_ptr<Group> group) {
+  if (group->flushed && !group->stored) {
+    ++store_failures_;
+    log_error("store_write_failed", {{"error", group->stored.error().to_string()}});
+    retry_->start(kStoreRetry, [this, group] {
+      disk_.run([group, &store = store_] { group->store_entries(store); },
+                [this, alive = alive_, group] {
+                  if (*alive) complete(group);
+                });
+    });
+    return;
+  }
   busy_ = false;
   std::shared_ptr<Group> behind;
   if (!group->outcome) {

@@ -9,6 +9,8 @@
 // A group succeeds or fails whole, and a failed one takes with it what was asked for while it was being written: later
 // entries build on earlier ones (a stream's ranges, a cursor), so none may become durable without those before it.
 // Nothing of a failed group was acknowledged; files are rolled back to what the store says.
+// The store's own write is no such failure: what it refused may yet turn out durable (its log is read again), so it is
+// made again, every kStoreRetry, until it is taken. Until then nothing is acknowledged: that is the back-pressure.
 //
 // Threads: all members are called on the loop; flush() alone runs on the disk thread. Bounds: one group in flight.
 #pragma once
@@ -39,6 +41,7 @@ class Participant {
 
 class Committer {
  public:
+  static constexpr Duration kStoreRetry = std::chrono::seconds(1);
   Committer(port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store);
   ~Committer();
 
@@ -50,6 +53,7 @@ class Committer {
   /// Whether a group is being written.
   bool busy() const { return busy_; }
   uint64_t groups() const { return groups_; }
+  uint64_t store_failures() const { return store_failures_; }
 
  private:
   struct Request {
@@ -71,6 +75,8 @@ class Committer {
   bool busy_ = false;
   bool scheduled_ = false;
   uint64_t groups_ = 0;
+  uint64_t store_failures_ = 0;
+  std::unique_ptr<port::Timer> retry_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted tasks outlive us at shutdown
 };
 

@@ -87,14 +87,20 @@ TEST_F(CommitterTest, a_failed_group_takes_what_waits_behind_it_with_it) {
   EXPECT_TRUE(stored("y") && !stored("x"));
 }
 
-TEST_F(CommitterTest, a_failed_store_write_fails_the_whole_group) {
+TEST_F(CommitterTest, a_failed_store_write_is_made_again_until_it_is_taken) {
   FakeParticipant a("a");
   store.fail_writes = true;
   ask({&a}, "x");
-  ask({}, "y");
   loop.run_posted();
-  EXPECT_EQ(done, (std::vector<std::string>{"x failed", "y failed"}));
-  EXPECT_EQ(a.log, std::vector<std::string>{"failed"});
+  ask({&a}, "y");
+  loop.advance(3s);
+  EXPECT_TRUE(done.empty());
+  EXPECT_TRUE(a.log.empty());
+  EXPECT_EQ(committer.store_failures(), 4u);
+  store.fail_writes = false;
+  loop.advance(1s);
+  EXPECT_EQ(done, (std::vector<std::string>{"x ok", "y ok"}));
+  EXPECT_EQ(a.log, (std::vector<std::string>{"ok", "ok"}));
 }
 
 TEST_F(CommitterTest, what_comes_during_a_write_forms_the_next_group) {

@@ -20,6 +20,11 @@ constexpr uint64_t kBodyMax = limits::kRecordMax + (1 << 20);  // a block, and g
 // vain.
 constexpr uint64_t kVainBytesMax = 256ull << 20;
 
+/// For what may fail without harm: it is said, nothing more.
+void tolerate(const Result<>& outcome) {
+  if (!outcome) log_warn("dead_letter_cleanup_failed", {{"error", outcome.error().to_string()}});
+}
+
 using LetterKey = std::tuple<std::string, uint64_t, uint64_t>;  // target, stream, first
 
 LetterKey key_of(const port::DeadLetter& l) {
@@ -164,7 +169,7 @@ Result<> DeadLetterFiles::write(const std::string& name, Route& route, ByteView 
   auto written = route.file->write_at(route.size, frames);
   if (written) written = route.file->sync();
   if (!written) {
-    (void)route.file->truncate(route.size);  // what remains is skipped by readers
+    tolerate(route.file->truncate(route.size));  // what remains is skipped by readers
     route.failed = true;
     return written;
   }
@@ -177,12 +182,12 @@ Result<> DeadLetterFiles::rotate(const std::string& name, Route& route) {
   PH_ASSIGN(auto old, old_files(files_, directory_, name));
   uint64_t number = old.empty() ? 1 : old.back().number + 1;
   if (route.size == 0) {
-    (void)files_.unlink(path(name));
+    tolerate(files_.unlink(path(name)));
   } else {
     PH_TRY(files_.rename_new(path(name), path(name) + "." + std::to_string(number)));
     for (size_t i = 0; i + kFilesKept <= old.size(); ++i) {
       log_error("dead_letters_dropped", {{"route", name}, {"file", old[i].name}});
-      (void)files_.unlink(directory_ + "/" + old[i].name);
+      tolerate(files_.unlink(directory_ + "/" + old[i].name));
     }
   }
   PH_TRY(files_.sync_directory(directory_));
@@ -222,7 +227,9 @@ Result<uint64_t> for_each_letter(port::Files& files, const std::string& director
   bool go_on = true;
   for (const std::string& name : names) {
     if (!go_on) break;
-    auto file = files.open(directory + "/" + name, port::OpenMode::read);
+    std::string path = directory;
+    path.append("/").append(name);
+    auto file = files.open(path, port::OpenMode::read);
     if (!file && file.error().code == port::file_errors::not_found) continue;
     if (!file) return std::unexpected(file.error());
     PH_ASSIGN(auto stat, (*file)->stat());

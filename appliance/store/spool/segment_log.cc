@@ -11,6 +11,11 @@ namespace {
 constexpr size_t kWriteSize = 4 << 20;       // bytes gathered for one write; a longer block is written alone
 constexpr size_t kDamageKeysMax = 10'000;    // damaged places remembered one by one; more are only counted
 constexpr uint64_t kDrainedBytes = 1 << 20;  // an active segment longer than this goes as soon as all of it is released
+/// For what may fail without harm: it is said, nothing more.
+void tolerate(const Result<>& outcome) {
+  if (!outcome) log_warn("spool_cleanup_failed", {{"error", outcome.error().to_string()}});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<SegmentLog>> SegmentLog::open(SegmentLogOptions options, port::Files& files,
@@ -163,9 +168,9 @@ void LogImpl::undo_parts(std::vector<Part>& parts) {
   for (Part& part : parts) {
     if (!part.file) continue;
     if (part.is_new)
-      (void)files_.unlink(path(part.segment));
+      tolerate(files_.unlink(path(part.segment)));
     else
-      (void)part.file->truncate(part.offset);
+      tolerate(part.file->truncate(part.offset));
   }
 }
 
@@ -322,7 +327,7 @@ void LogImpl::retire(Segments::iterator segment) {
     batch.remove(place);
   }
   damage_.erase(from, until);
-  (void)store_.write(batch, false);  // a leftover entry names a segment that is gone: harmless
+  tolerate(store_.write(batch, false));  // a leftover entry names a segment that is gone: harmless
   prune_damaged();
 }
 
@@ -336,7 +341,7 @@ void LogImpl::prune_damaged() {
   std::sort(kept.begin(), kept.end());
   for (size_t i = 0; i + kDamagedKept < kept.size(); ++i) {
     log_warn("spool_damaged_segment_dropped", {{"spool", options_.name}, {"segment", kept[i]}});
-    (void)files_.unlink(options_.directory + "/" + kept[i]);
+    tolerate(files_.unlink(options_.directory + "/" + kept[i]));
   }
 }
 

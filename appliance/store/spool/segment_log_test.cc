@@ -122,11 +122,13 @@ struct SegmentLogTest : testing::Test {
 
 void copy(test::MemoryStore& from, test::MemoryStore& to) {
   port::WriteBatch batch;
-  (void)from.scan("", [&](ByteView key, ByteView value) {
-    batch.put(std::string(key), std::string(value));
-    return true;
-  });
-  (void)to.write(batch, true);
+  from.scan("",
+            [&](ByteView key, ByteView value) {
+              batch.put(std::string(key), std::string(value));
+              return true;
+            })
+      .value();
+  to.write(batch, true).value();
 }
 
 std::vector<std::string> texts(uint64_t from, uint64_t to) {
@@ -540,7 +542,7 @@ TEST_F(SegmentLogTest, property_any_damage_leaves_the_other_records_and_exact_su
     }
     set_content(path, bytes);
     port::WriteBatch forget;
-    (void)store.scan("s/r/q/", [&](ByteView key, ByteView) { return forget.remove(std::string(key)), true; });
+    store.scan("s/r/q/", [&](ByteView key, ByteView) { return forget.remove(std::string(key)), true; }).value();
     store.write(forget, true).value();
     committer.reset();
     log.reset();

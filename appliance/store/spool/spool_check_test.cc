@@ -172,7 +172,7 @@ TEST_F(SpoolCheckTest, property_after_repair_a_check_is_clean_and_nothing_whole_
   std::map<std::string, std::string> whole;
   for (const auto& p : paths) whole[p] = files.content(p);
   port::WriteBatch clean_store;
-  (void)store.scan("", [&](ByteView k, ByteView v) { return clean_store.put(std::string(k), std::string(v)), true; });
+  store.scan("", [&](ByteView k, ByteView v) { return clean_store.put(std::string(k), std::string(v)), true; }).value();
   const uint64_t seed = 4711;
   SCOPED_TRACE("seed " + std::to_string(seed));
   Random dice(seed);
@@ -187,7 +187,7 @@ TEST_F(SpoolCheckTest, property_after_repair_a_check_is_clean_and_nothing_whole_
       set_content(p, bytes);
     }
     port::WriteBatch reset;
-    (void)store.scan("", [&](ByteView k, ByteView) { return reset.remove(std::string(k)), true; });
+    store.scan("", [&](ByteView k, ByteView) { return reset.remove(std::string(k)), true; }).value();
     store.write(reset, true).value();
     store.write(clean_store, true).value();
 
@@ -226,7 +226,7 @@ TEST_F(SpoolCheckTest, property_after_repair_a_check_is_clean_and_nothing_whole_
     place.store = with_store ? &store : nullptr;
     size_t places = damaged();
     port::WriteBatch snapshot;  // reading notes damage in the store: look at a copy of it
-    (void)store.scan("", [&](ByteView k, ByteView v) { return snapshot.put(std::string(k), std::string(v)), true; });
+    store.scan("", [&](ByteView k, ByteView v) { return snapshot.put(std::string(k), std::string(v)), true; }).value();
     std::map<uint64_t, std::string> before;
     uint64_t sum = 0;
     if (with_store) {

@@ -1,0 +1,95 @@
+// The event plane over simulated time, disks and networks. `PH_SIM_SEEDS=N` runs N seeds (60 without it), PH_SIM_SEED=S
+// runs one again, PH_SIM_LOG=1 with the nodes' logs.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/log.h"
+#include "sim/event_plane.h"
+
+namespace ph::sim {
+namespace {
+
+uint64_t running_seed = 0;
+
+void tell_seed(int) {
+  std::fprintf(stderr, "\nPH_SIM_SEED=%llu\n", static_cast<unsigned long long>(running_seed));
+  std::signal(SIGABRT, SIG_DFL);
+  std::abort();
+}
+
+uint64_t number_from(const char* variable, uint64_t fallback) {
+  const char* text = std::getenv(variable);
+  return text ? std::strtoull(text, nullptr, 10) : fallback;
+}
+
+void quiet() {
+  log_configure(std::getenv("PH_SIM_LOG") ? LogLevel::debug : LogLevel::off, false);
+  std::signal(SIGABRT, tell_seed);
+}
+
+/// One whole run. The seed decides the shape as well.
+void run_seed(uint64_t seed) {
+  running_seed = seed;
+  Random random(seed ^ 0x5EED);
+  EventPlane plane(seed, random_shape(random));
+  const auto complaints = plane.run();
+  std::string all;
+  for (const auto& c : complaints) all += c + "\n";
+  EXPECT_TRUE(complaints.empty()) << all << plane.describe() << "again: PH_SIM_SEED=" << seed;
+}
+
+TEST(EventPlaneSim, without_faults_everything_arrives_once_and_in_order) {
+  quiet();
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    running_seed = seed;
+    Shape shape;
+    shape.faults = false;
+    shape.load = 10s;
+    shape.relays = seed - 1;
+    EventPlane plane(seed, shape);
+    const auto complaints = plane.run();
+    EXPECT_TRUE(complaints.empty()) << complaints.front() << "\n" << plane.describe();
+    EXPECT_GT(plane.lines(), 100u);
+    EXPECT_EQ(plane.surplus(), 0u);
+  }
+}
+
+TEST(EventPlaneSim, disks_that_lie_are_found_out) {
+  quiet();
+  size_t complained = 0;
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    running_seed = seed;
+    Shape shape;
+    shape.edges = 2;
+    shape.lying_disks = true;
+    complained += !EventPlane(seed, shape).run().empty();
+  }
+  EXPECT_GE(complained, 4u);
+}
+
+TEST(EventPlaneSim, the_same_seed_is_the_same_run) {
+  quiet();
+  auto trace = [](uint64_t seed) {
+    running_seed = seed;
+    Random random(seed);
+    EventPlane plane(seed, random_shape(random));
+    plane.run();
+    return std::pair(plane.world().trace(), plane.describe());
+  };
+  const auto first = trace(7), second = trace(7);
+  EXPECT_EQ(first.first, second.first) << first.second << second.second;
+  EXPECT_EQ(first.second, second.second);
+}
+
+TEST(EventPlaneSim, nothing_acknowledged_is_lost_nothing_comes_twice_all_is_counted) {
+  quiet();
+  if (const uint64_t one = number_from("PH_SIM_SEED", 0)) return run_seed(one);
+  const uint64_t seeds = number_from("PH_SIM_SEEDS", 60);
+  for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) run_seed(seed);
+}
+
+}  // namespace
+}  // namespace ph::sim
