@@ -1,6 +1,6 @@
 // A broker alone on real loops and sockets, for tests with other people's clients and for load generators.
-// Arguments: workers (default 2), port (default 0: the kernel chooses). Prints "listening HOST:PORT", then for each line
-// on standard input one line of figures; ends at the end of standard input.
+// Arguments: workers (default 2), port (default 0: the kernel chooses). Prints "listening HOST:PORT", then for each
+// line on standard input one line of figures; ends at the end of standard input.
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
@@ -17,7 +17,8 @@ namespace {
 
 void print(const ph::broker::BrokerStats& s) {
   std::printf(
-      "connections=%llu sessions=%llu subscriptions=%llu retained=%llu messages_in=%llu messages_out=%llu malformed=%llu "
+      "connections=%llu sessions=%llu subscriptions=%llu retained=%llu messages_in=%llu messages_out=%llu "
+      "malformed=%llu "
       "takeovers=%llu moves=%llu",
       static_cast<unsigned long long>(s.connections), static_cast<unsigned long long>(s.sessions),
       static_cast<unsigned long long>(s.subscriptions), static_cast<unsigned long long>(s.retained),

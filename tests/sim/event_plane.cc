@@ -14,20 +14,6 @@ std::string number(uint64_t n, size_t digits) {
   return text.size() >= digits ? text : std::string(digits - text.size(), '0') + text;
 }
 
-/// "<e0.clicks.f3.000017|" at the front of a line; what a line is known by.
-std::string_view token_of(std::string_view line) {
-  const size_t end = line.find('|');
-  return line.starts_with('<') && end != line.npos ? line.substr(0, end) : std::string_view();
-}
-
-/// Every token that stands anywhere in bytes, of text files and of binary ones.
-void find_tokens(ByteView bytes, std::set<std::string, std::less<>>& into) {
-  for (size_t at = bytes.find('<'); at != bytes.npos; at = bytes.find('<', at + 1)) {
-    const std::string_view token = token_of(bytes.substr(at, 64));
-    if (!token.empty() && !into.contains(token)) into.emplace(token);
-  }
-}
-
 std::string filler(Random& random) {
   const size_t size = random.chance(0.02) ? random.below(6000) : random.below(120);
   std::string out(size, 'a');
@@ -41,7 +27,8 @@ std::string Shape::to_string() const {
   return std::to_string(edges) + " edges, " + std::to_string(relays) + " relays, " + std::to_string(receivers) +
          " receivers, ack " + (far ? "far" : "local") + (relay_files ? ", relays write files" : "") + ", " +
          std::to_string(categories) + " categories" + (publishes ? ", messages" : "") +
-         (spool_max.empty() ? "" : ", spool " + spool_max);
+         (spool_max.empty() ? "" : ", spool " + spool_max) + (plain ? ", a plain log" : "") +
+         (reuse_inodes ? ", inodes reused" : "") + (edge_power_cuts ? ", power cuts at edges" : "");
 }
 
 Shape random_shape(Random& random) {
@@ -55,6 +42,9 @@ Shape random_shape(Random& random) {
   s.publishes = random.chance(0.3);
   if (random.chance(0.2)) s.spool_max = "1MiB";
   s.load = std::chrono::seconds(10 + random.below(20));
+  s.plain = random.chance(0.3);
+  s.reuse_inodes = random.chance(0.3);
+  s.edge_power_cuts = !s.far && random.chance(0.3);
   return s;
 }
 
@@ -106,8 +96,8 @@ void Producer::turn() {
   if (!inode_ || random.chance(0.03)) next_file();
   std::string bytes;
   for (uint64_t n = 1 + random.below(8); n > 0; --n) {
-    const std::string token = "<" + node_.name() + "." + category_ + ".f" + number(files_, 3) + "." +
-                              number(lines_.size(), 6);
+    const std::string token =
+        "<" + node_.name() + "." + category_ + ".f" + number(files_, 3) + "." + number(lines_.size(), 6);
     lines_.push_back(token);
     bytes += token + "|" + filler(random) + "\n";
   }
@@ -137,10 +127,11 @@ std::string EventPlane::edge_config(size_t i) const {
   std::string to;
   for (size_t k = 0; k < nexts; ++k)
     to += (k ? ", \"" : "\"") + std::string(shape_.relays ? "r" : "d") + std::to_string(k) + kPort + "\"";
-  std::string text = "[node]\nname = \"" + name + "\"\ndata_dir = \"/data\"\n[agent]\ndir = \"/in\"\nrotate_age = \"2s\"\n" +
-                     "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
-                     "[[upstream]]\nname = \"next\"\naddresses = [" + to +
-                     "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
+  std::string text =
+      "[node]\nname = \"" + name + "\"\ndata_dir = \"/data\"\n[agent]\ndir = \"/in\"\nrotate_age = \"2s\"\n" +
+      "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
+      "[[upstream]]\nname = \"next\"\naddresses = [" + to +
+      "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
   const std::string ack = shape_.far ? "ack = \"far\"\n" : "";
   text += "[[route]]\nname = \"all\"\nto = [\"next\"]\n" + ack;
   if (shape_.publishes) text += "[[route]]\nname = \"msgs\"\ntopics = [\"m/#\"]\nto = [\"next\"]\n" + ack;
@@ -161,23 +152,30 @@ std::string EventPlane::relay_config(size_t i) const {
 std::string EventPlane::receiver_config(size_t i) const {
   return "[node]\nname = \"d" + std::to_string(i) + "\"\nsite = \"far\"\ndata_dir = \"/data\"\n" +
          "[receiver]\nlink = \"0.0.0.0:3706\"\ninsecure_plain = true\ndir = \"/events\"\n" +
+         (shape_.plain ? "[[receiver.category]]\nmatch = [\"orders\"]\nmode = \"plain\"\n" : "") +
          "[[receiver.category]]\nmatch = [\"*\"]\nchunk_max = \"16KiB\"\nchunk_interval = \"2s\"\n" +
          "[[route]]\nname = \"all\"\nto = [\"files\"]\n";
 }
 
 Node& EventPlane::add(std::string name, std::string config) {
-  NodeOptions options{.name = name, .config = std::move(config)};
+  NodeOptions options;
+  options.name = name;
+  options.config = std::move(config);
   options.segment_bytes = 16 * 1024;
   options.restart_after = [this]() -> std::optional<Duration> {
     return faults_on_ ? world_.between(50ms, 6s) : world_.between(50ms, 500ms);
   };
   options.on_crash = [this, name](Crash kind) {
     ++crashes_;
+    if (kind != Crash::power_cut) return;
+    if (name.starts_with("e")) power_cut_edges_.insert(name);
     for (auto& p : producers_)
-      if (kind == Crash::power_cut && p->node().name() == name) p->reset();
+      if (p->node().name() == name) p->reset();
   };
   auto& node = nodes_[name];
   node = std::make_unique<Node>(world_, fabric_, std::move(options));
+  node->files().reuse_inodes = shape_.reuse_inodes;
+  node->files().sync_lies = shape_.lying_disks && !node->has_agent();
   return *node;
 }
 
@@ -230,12 +228,13 @@ void EventPlane::fault() {
     fault_of_node(any_node());
   else
     fault_of_link();
-  world_.after(world_.between(200ms, 4s), nullptr, [this] { fault(); });
+  world_.after(world_.between(100ms, 3s), nullptr, [this] { fault(); });
 }
 
 void EventPlane::fault_of_node(Node& node) {
   Random& random = world_.random();
-  const Crash kind = random.chance(0.5) ? Crash::kill : Crash::power_cut;
+  Crash kind = random.chance(0.5) ? Crash::kill : Crash::power_cut;
+  if (!shape_.edge_power_cuts && node.has_agent()) kind = Crash::kill;
   switch (random.below(7)) {
     case 0:
     case 1:
@@ -325,8 +324,7 @@ void EventPlane::publish() {
 // --- the run
 
 std::vector<std::string> EventPlane::run() {
-  for (auto& [name, node] : nodes_)
-    world_.after(world_.between(0s, 2s), nullptr, [n = node.get()] { n->start(); });
+  for (auto& [name, node] : nodes_) world_.after(world_.between(0s, 2s), nullptr, [n = node.get()] { n->start(); });
   for (auto& p : producers_) p->start(shape_.load);
   faults_on_ = shape_.faults;
   if (shape_.publishes) world_.after(1s, nullptr, [this] { publish(); });

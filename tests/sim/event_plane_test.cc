@@ -1,4 +1,4 @@
-// The event plane over simulated time, disks and networks. `PH_SIM_SEEDS=N` runs N seeds (20 without it), PH_SIM_SEED=S
+// The event plane over simulated time, disks and networks. `PH_SIM_SEEDS=N` runs N seeds (60 without it), PH_SIM_SEED=S
 // runs one again, PH_SIM_LOG=1 with the nodes' logs.
 #include <gtest/gtest.h>
 
@@ -57,6 +57,19 @@ TEST(EventPlaneSim, without_faults_everything_arrives_once_and_in_order) {
   }
 }
 
+TEST(EventPlaneSim, disks_that_lie_are_found_out) {
+  quiet();
+  size_t complained = 0;
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    running_seed = seed;
+    Shape shape;
+    shape.edges = 2;
+    shape.lying_disks = true;
+    complained += !EventPlane(seed, shape).run().empty();
+  }
+  EXPECT_GE(complained, 4u);
+}
+
 TEST(EventPlaneSim, the_same_seed_is_the_same_run) {
   quiet();
   auto trace = [](uint64_t seed) {
@@ -74,7 +87,7 @@ TEST(EventPlaneSim, the_same_seed_is_the_same_run) {
 TEST(EventPlaneSim, nothing_acknowledged_is_lost_nothing_comes_twice_all_is_counted) {
   quiet();
   if (const uint64_t one = number_from("PH_SIM_SEED", 0)) return run_seed(one);
-  const uint64_t seeds = number_from("PH_SIM_SEEDS", 20);
+  const uint64_t seeds = number_from("PH_SIM_SEEDS", 60);
   for (uint64_t seed = 1; seed <= seeds && !HasFailure(); ++seed) run_seed(seed);
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/coding.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 
 bool Clock::run(Instant until, uint64_t steps_max) {
   while (!queue_.empty() && queue_.top().at <= until) {
@@ -153,6 +153,22 @@ Profile Profile::of_seed(uint64_t seed) {
        {&p.sender_crashes, &p.receiver_crashes, &p.cuts, &p.stalls, &p.starvation, &p.full_disks, &p.holds})
     *share = random.chance(0.25) ? 0 : static_cast<double>(1 + random.below(10));
   p.refuse = random.chance(0.7);
+  return p;
+}
+
+Profile Profile::receivers_stay(uint64_t seed) {
+  Profile p = of_seed(seed);
+  p.receiver_crashes = p.stalls = 0;
+  p.sender_crashes = p.cuts = 5;
+  p.chaos_gap = 2s;
+  p.latency = std::min<Duration>(p.latency, 20ms);
+  return p;
+}
+
+Profile Profile::connections_stay(uint64_t seed) {
+  Profile p = of_seed(seed);
+  p.receiver_crashes = p.stalls = p.sender_crashes = p.cuts = 0;
+  p.holds = p.starvation = p.full_disks = 5;
   return p;
 }
 
@@ -313,4 +329,4 @@ void World::finish() {
     if (r->streams() != 0) violated("a closed stream is not forgotten");
 }
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

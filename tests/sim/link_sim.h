@@ -24,7 +24,7 @@
 #include "core/link/receiver_streams.h"
 #include "core/link/sender.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 
 /// A broken promise. The message says which, and when.
 struct Violation : std::runtime_error {
@@ -131,6 +131,10 @@ struct Profile {
   double holds = 0.05;
   bool refuse = true;
   static Profile of_seed(uint64_t seed);
+  /// The sender crashes and connections break, but every receiver can be asked again soon.
+  static Profile receivers_stay(uint64_t seed);
+  /// No process and no connection ends; receivers hold streams, fail commits and withhold credit.
+  static Profile connections_stay(uint64_t seed);
 };
 
 /// One frame as a line of text, for traces and transcripts.
@@ -289,4 +293,4 @@ class World {
   void finish();
 };
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

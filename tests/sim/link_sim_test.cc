@@ -5,7 +5,7 @@
 
 #include "sim/link_sim.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 namespace {
 
 uint64_t number(const char* name, uint64_t otherwise) {
@@ -66,8 +66,35 @@ TEST(LinkSim, nothing_is_lost_and_nothing_is_doubled) {
   EXPECT_GT(sum.late_bytes, 0u);
 }
 
+TEST(LinkSim, with_receivers_that_can_be_asked_nothing_is_even_maybe_doubled) {
+  uint64_t only = number("PH_SIM_SEED", 0);
+  for (uint64_t seed = only ? only : 1; seed <= (only ? only : number("PH_SIM_SEEDS", 400) / 4); ++seed) {
+    try {
+      Outcome o = World(seed, Profile::receivers_stay(seed)).run();
+      EXPECT_EQ(o.rerouted, 0u) << "PH_SIM_SEED=" << seed;
+      EXPECT_EQ(o.extra_copies, 0u) << "PH_SIM_SEED=" << seed;
+    } catch (const Violation& v) {
+      ADD_FAILURE() << v.what();
+    }
+  }
+}
+
+TEST(LinkSim, held_streams_and_failed_commits_never_end_a_connection) {
+  uint64_t only = number("PH_SIM_SEED", 0);
+  for (uint64_t seed = only ? only : 1; seed <= (only ? only : number("PH_SIM_SEEDS", 400) / 4); ++seed) {
+    try {
+      Profile profile = Profile::connections_stay(seed);
+      Outcome o = World(seed, profile).run();
+      EXPECT_EQ(o.connections, profile.receivers) << "PH_SIM_SEED=" << seed;
+      EXPECT_EQ(o.extra_copies + o.duplicates, 0u) << "PH_SIM_SEED=" << seed;
+    } catch (const Violation& v) {
+      ADD_FAILURE() << v.what();
+    }
+  }
+}
+
 TEST(LinkSim, a_seed_repeats_exactly) {
   for (uint64_t seed : {3u, 8u, 21u}) EXPECT_EQ(run(seed).fingerprint, run(seed).fingerprint);
 }
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

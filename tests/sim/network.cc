@@ -23,8 +23,8 @@ struct End : std::enable_shared_from_this<End> {
 
   // out
   std::string unsent;
-  uint64_t sent = 0;     // taken by the kernel
-  uint64_t acked = 0;    // accepted by the peer's kernel, as far as known here
+  uint64_t sent = 0;   // taken by the kernel
+  uint64_t acked = 0;  // accepted by the peer's kernel, as far as known here
   bool finishing = false;
   bool fin_sent = false;
   bool flush_posted = false;
@@ -87,7 +87,8 @@ struct End : std::enable_shared_from_this<End> {
         if (peer) peer->travel_reset(host);
         return;
       }
-      if (arrived.size() >= Fabric::kReceiveBuffer) return;  // read() comes back
+      // A program that waits for a long frame keeps what it has read in a buffer of its own.
+      if (arrived.size() >= std::max(Fabric::kReceiveBuffer, wanted)) return;  // read() comes back
       if (transit.front().empty()) fin = true;
       accepted += transit.front().size();
       arrived += transit.front();
@@ -303,9 +304,8 @@ void Fabric::bury(const ProcessPtr& process) {
 }
 
 size_t Fabric::open_connections() const {
-  return static_cast<size_t>(std::count_if(ends_.begin(), ends_.end(), [](const auto& end) {
-    return end->state == End::State::open && end->connection;
-  }));
+  return static_cast<size_t>(std::count_if(
+      ends_.begin(), ends_.end(), [](const auto& end) { return end->state == End::State::open && end->connection; }));
 }
 
 void Fabric::sweep() {
@@ -383,11 +383,12 @@ std::unique_ptr<port::Connection> Network::connect(const port::Endpoint& to, por
   auto connection = std::make_unique<Connection>(near, to.to_string());
   fabric_.keep(near);
   World& world = fabric_.world();
-  world.after(fabric_.travel(host_, to.host, 0), nullptr, [this_fabric = &fabric_, near, to, port = fabric_.next_port()] {
-    const bool lost = this_fabric->way(near->host, to.host).cut || this_fabric->way(to.host, near->host).cut ||
-                      !this_fabric->is_on(to.host);
-    if (!lost) syn_arrived(*this_fabric, near, to, port);
-  });
+  world.after(fabric_.travel(host_, to.host, 0), nullptr,
+              [this_fabric = &fabric_, near, to, port = fabric_.next_port()] {
+                const bool lost = this_fabric->way(near->host, to.host).cut ||
+                                  this_fabric->way(to.host, near->host).cut || !this_fabric->is_on(to.host);
+                if (!lost) syn_arrived(*this_fabric, near, to, port);
+              });
   world.after(options.connect_timeout, near->process, [near] {
     if (near->state == End::State::connecting) near->breaks(port::net_errors::timeout, "not connected in time");
   });

@@ -101,6 +101,13 @@ Node::Node(World& world, Fabric& fabric, NodeOptions options)
       settings_(parsed(options_.config, options_.name)),
       routes_(rules(settings_)),
       files_(world.random().next()) {
+  // What the package and the operator made.
+  files_.make_directories(settings_.node.data_dir).value();
+  files_.make_durable(settings_.node.data_dir + "/.");
+  if (settings_.agent) {
+    files_.make_directories(settings_.agent->dir).value();
+    files_.make_durable(settings_.agent->dir + "/.");
+  }
   store_.before_write = [this] {
     if (store_calls_left_ && (*store_calls_left_)-- == 0) throw test::SimulatedCrash{};
   };
@@ -129,7 +136,11 @@ void Node::start() {
   } catch (const test::SimulatedCrash&) {
     return died(armed_);
   }
-  if (opened) return;
+  if (opened) {
+    maybe_forgotten += maybe_at_crash_ - std::min(maybe_at_crash_, maybe_duplicates());
+    maybe_at_crash_ = 0;
+    return;
+  }
   ++failed_starts;
   last_failure = opened.error().to_string();
   died(Crash::kill);
@@ -147,6 +158,7 @@ void Node::died(Crash kind) {
 void Node::crash(Crash kind) {
   if (!running_) return;
   disarm();
+  maybe_at_crash_ = std::max(maybe_at_crash_, maybe_duplicates());
   running_->process->alive = false;
   if (kind == Crash::power_cut) fabric_.power(name(), false);
   // A dead process writes nothing: whatever destructors do must not reach the disk.
@@ -241,7 +253,6 @@ Result<> Node::open(Running& r) {
     PH_TRY(files_.sync_directory(dir));
   }
   if (settings_.receiver && !settings_.receiver->dir.empty()) {
-    PH_TRY(files_.make_directories(settings_.receiver->dir));
     chunk::FilesSinkOptions options;
     options.directory = settings_.receiver->dir;
     options.state_directory = dir + "/files";
@@ -311,7 +322,6 @@ Result<> Node::open_spools(Running& r) {
 Result<> Node::open_agent(Running& r) {
   if (!settings_.agent) return {};
   const settings::Agent& from = *settings_.agent;
-  PH_TRY(files_.make_directories(from.dir));
   agent::AgentOptions options;
   options.directory = from.dir;
   options.line_max = from.line_max.value;
@@ -326,23 +336,12 @@ Result<> Node::open_agent(Running& r) {
     for (const auto& t : route.to) to.targets.push_back({t.name(), route.ack == settings::Ack::far});
   }
   options.route_of = [this](std::string_view category) { return routes_.of_category(category); };
-  options.dead_letter = [&r](const agent::DeadLetter& letter) -> Result<> {
-    return r.dead_letters->append({port::DeadLetter{.at = letter.at,
-                                                    .route = letter.route,
-                                                    .target = letter.target,
-                                                    .category = {},
-                                                    .reason = letter.reason,
-                                                    .stream = letter.stream,
-                                                    .first = letter.first,
-                                                    .last = letter.last,
-                                                    .block = letter.block}});
-  };
   PH_ASSIGN(r.agent, agent::Agent::open(
                          std::move(options), *r.loop, *r.disk, files_,
                          [this, &r](port::WatchFn watch) -> Result<std::unique_ptr<port::Watcher>> {
                            return std::make_unique<Watcher>(*this, *r.loop, std::move(watch));
                          },
-                         store_, id_));
+                         store_, *r.dead_letters, id_));
   return {};
 }
 
@@ -400,6 +399,13 @@ std::vector<Node::Row> Node::rows() const {
   return out;
 }
 
+uint64_t Node::maybe_duplicates() const {
+  uint64_t sum = 0;
+  if (running_)
+    for (const Row& row : rows()) sum += row.counters.maybe_duplicate;
+  return sum;
+}
+
 relay::IntakeCounters Node::intake() const {
   return running_ && running_->intake ? running_->intake->counters() : relay::IntakeCounters{};
 }
@@ -433,6 +439,14 @@ std::string Node::describe() const {
            std::to_string(c.maybe_duplicate) + " dropped " + std::to_string(c.dropped) + " dead " +
            std::to_string(c.dead_lettered) + " queued " + std::to_string(c.queued) + " unread_bytes " +
            std::to_string(c.unread_bytes);
+  }
+  if (running_->committer->busy()) out += "\n  a group is being committed";
+  if (running_->disk->waiting() > 0) out += "\n  jobs for the disk: " + std::to_string(running_->disk->waiting());
+  if (running_->sink && !running_->sink->stats().alarm.empty()) out += "\n  sink: " + running_->sink->stats().alarm;
+  if (running_->server) {
+    const auto s = running_->server->stats();
+    out += "\n  links: " + std::to_string(s.connections) + " open, " + std::to_string(s.protocol_errors) +
+           " protocol errors, " + std::to_string(running_->intake->held_streams()) + " streams held";
   }
   const auto taken = intake();
   out += "\n  intake: events " + std::to_string(taken.events) + " duplicates " + std::to_string(taken.duplicates) +

@@ -76,6 +76,7 @@ class Node {
   };
   /// One per route and target with a cursor. Requires up().
   std::vector<Row> rows() const;
+  uint64_t maybe_duplicates() const;  // over all rows
   relay::IntakeCounters intake() const;
   std::map<std::string, relay::IntakeCounters> direct() const;
   agent::AgentStats agent() const;
@@ -85,6 +86,7 @@ class Node {
   /// For messages of failed checks.
   std::string describe() const;
 
+  uint64_t maybe_forgotten = 0;  // of maybe_duplicates(), by crashes before they were written down
   uint64_t starts = 0;
   uint64_t failed_starts = 0;
   std::string last_failure;
@@ -110,6 +112,7 @@ class Node {
   test::MemoryStore store_;
   NodeId id_;
   uint64_t boot_ = 1;
+  uint64_t maybe_at_crash_ = 0;
   Duration wall_offset_{};
   Crash armed_ = Crash::kill;
   std::optional<uint64_t> store_calls_left_;

@@ -110,8 +110,7 @@ void Disk::next() {
   if (jobs_.empty()) return;
   running_ = true;
   World& world = loop_.world();
-  const Duration takes =
-      world.random().chance(stall_chance) ? world.between(5ms, 500ms) : world.between(100us, 3ms);
+  const Duration takes = world.random().chance(stall_chance) ? world.between(5ms, 500ms) : world.between(100us, 3ms);
   world.after(takes, loop_.process(), [this] {
     auto [job, done] = std::move(jobs_.front());
     jobs_.erase(jobs_.begin());

@@ -100,8 +100,8 @@ class Loop final : public port::Loop {
   bool scheduled_ = false;
 };
 
-/// port::DiskQueue: one job at a time, each taking a disk's time. What a job wrote before the crash that cut it short is
-/// the business of the files it wrote to.
+/// port::DiskQueue: one job at a time, each taking a disk's time. What a job wrote before the crash that cut it short
+/// is the business of the files it wrote to.
 class Disk final : public port::DiskQueue {
  public:
   explicit Disk(Loop& loop) : loop_(loop) {}

@@ -76,6 +76,7 @@ class MemoryFiles : public port::Files {
   std::function<std::optional<Error>(FileOp, const std::string& path)> fault;
   uint64_t capacity = UINT64_MAX;
   uint64_t device = 7;
+  bool sync_lies = false;     // File::sync and sync_directory confirm and do nothing
   bool reuse_inodes = false;  // give a new file the number of the last unlinked one
   uint64_t operations = 0;    // changing ones so far
   int64_t clock_ns = 1'790'000'000'000'000'000;
@@ -220,7 +221,7 @@ class MemoryFiles : public port::Files {
   Result<> sync_directory(const std::string& path) override {
     if (auto f = changing(FileOp::sync_directory, path)) return *f;
     if (!is_directory(path)) return fail(port::file_errors::not_found, path);
-    settle_names(path);
+    if (!sync_lies) settle_names(path);
     return {};
   }
   Result<port::DiskSpace> space(const std::string&) override {
@@ -273,6 +274,7 @@ class MemoryFiles : public port::Files {
     }
     Result<> sync() override {
       if (auto f = fs_.changing(FileOp::sync, path_)) return *f;
+      if (fs_.sync_lies) return {};
       for (const auto& p : inode_->pending) fold(inode_->durable, p, p.bytes.size());
       inode_->pending.clear();
       return {};

@@ -98,7 +98,8 @@ std::expected<Properties, ReasonCode> decode_properties(ByteView& bytes, PacketT
 void encode_properties(const Properties& properties, PacketType packet, std::string& out);
 
 /// The properties of a PUBLISH or will that travel on with the message: all but topic alias, message expiry (which
-/// counts down), subscription identifiers and will delay. Returns `properties.raw` itself where nothing has to go, else builds in `scratch`.
+/// counts down), subscription identifiers and will delay. Returns `properties.raw` itself where nothing has to go, else
+/// builds in `scratch`.
 ByteView forwarded(const Properties& properties, std::string& scratch);
 
 // --- walking, used by the templates above

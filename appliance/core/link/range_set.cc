@@ -61,6 +61,7 @@ std::vector<Range> RangeSet::missing(uint64_t first, uint64_t last) const {
 
 std::vector<Range> RangeSet::within(uint64_t first, uint64_t last) const {
   std::vector<Range> parts;
+  if (first >= last) return parts;
   auto it = ranges_.upper_bound(first);
   if (it != ranges_.begin() && std::prev(it)->second > first) --it;
   for (; it != ranges_.end() && it->first < last; ++it)

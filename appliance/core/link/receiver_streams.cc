@@ -110,6 +110,8 @@ bool decode(Reader& in, Stream& s) {
     s.rejects[first] = {first + length, std::string(reason)};
   }
   s.touched = static_cast<int64_t>(in.varint());
+  s.accepted.forget_below(s.settled);
+  forget_rejects_below(s.rejects, s.settled);
   return in.ok();
 }
 

@@ -57,6 +57,7 @@ class AgentHouse : public Agent {
   Retirement retirement_;
   Scanner scanner_;
   std::vector<std::unique_ptr<AgentSource>> sources_;
+  bool stopped_ = false;
 };
 
 /// A record that cannot be read is left out, said and counted; one of a newer version stops the start.
@@ -140,6 +141,7 @@ void AgentHouse::start() {
   // Nothing is handed out before the marker of the clean stop is gone: from here on there may be something in flight.
   ledger_.remove(std::string(kCleanKey));
   ledger_.when_durable([this] {
+    if (stopped_) return;
     parts_.running = true;
     retirement_.start();
     scanner_.start();
@@ -148,6 +150,7 @@ void AgentHouse::start() {
 }
 
 void AgentHouse::stop(port::Task done) {
+  stopped_ = true;
   parts_.running = false;
   retirement_.stop();
   scanner_.stop();

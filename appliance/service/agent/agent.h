@@ -82,6 +82,7 @@ struct AgentStats {
   uint64_t drained_after_unlink = 0;  // a writer was waiting while we unlinked; its bytes were read from the descriptor
   uint64_t renamed = 0;               // by producers, followed
   uint64_t truncated = 0;             // same file, other content: a new generation
+  uint64_t copies = 0;                // of copy-truncate: read on where the original was read to
   uint64_t replaced = 0;              // inode used again by another file
   uint64_t power_cuts = 0;            // generations continued under new stream ids
   uint64_t vanished = 0;              // deleted by others before they were delivered

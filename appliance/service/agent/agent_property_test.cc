@@ -34,12 +34,17 @@ class Producers {
         return append();
     }
   }
-  /// Copy-truncate without the copy, of a file that was read to its end.
+  /// Copy-truncate of a file that was read to its end.
   void truncate_one() {
     std::string name = pick();
     if (!b_.files.exists(b_.at(name))) return;
     auto inode = b_.files.inode(b_.at(name));
     if (open_line_.contains(inode.get())) return;
+    // With the copy or without; one of a few bytes could not be told from a file of its own.
+    if (random_.chance(0.5) && inode->bytes.size() >= 64 && !b_.files.exists(b_.at(name + ".1"))) {
+      b_.append(name + ".1", inode->bytes);
+      keep_.push_back(b_.files.inode(b_.at(name + ".1")));
+    }
     b_.files.shrink(b_.at(name), 0);
     generation_[inode.get()] = ++generations_;
   }
@@ -205,6 +210,7 @@ void run(uint64_t seed) {
         read &= c.unread_bytes == 0 && c.queued == 0;
       }
       if (read) p.truncate_one();
+      b.notice();  // a copy is recognised while its original lies where it was truncated
     }
     if (random.chance(0.05)) b.pass(2s);
     if (testing::Test::HasFailure()) return;
@@ -227,7 +233,7 @@ void run(uint64_t seed) {
 }
 
 TEST(AgentProperty, every_line_once_per_target_and_in_order) {
-  for (uint64_t seed = 1; seed <= 150; ++seed) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     run(seed);
     if (HasFailure()) break;
   }

@@ -297,6 +297,11 @@ void AgentSource::count_dropped(uint64_t bytes) {
   parts_.ledger->touch(*this);
 }
 
+void AgentSource::recovered(uint64_t bytes) {
+  counted_.dropped_bytes -= std::min(bytes, counted_.dropped_bytes);
+  parts_.ledger->touch(*this);
+}
+
 void AgentSource::closed(StreamId stream) {
   if (on_closed_) on_closed_(stream);
 }

@@ -58,6 +58,8 @@ class AgentSource : public port::EventSource {
   void wake();
   /// Counts bytes that can never be delivered because they were in flight when a file was lost.
   void count_dropped(uint64_t bytes);
+  /// Of those, bytes that a copy of the file has.
+  void recovered(uint64_t bytes);
 
   /// Whether the target's sink writes cursors itself, together with its data.
   bool commits_itself() const { return commits_itself_; }

@@ -40,7 +40,9 @@ struct Cursor {
   StreamId stream;  // the generation's id, unless it had to be renewed for this target
   uint64_t settled = 0;
   uint64_t far = 0;
-  uint64_t read = 0;                        // handed out up to here
+  uint64_t read = 0;  // handed out up to here
+  // Settled position when the end cut off what had been in flight before a restart.
+  std::optional<uint64_t> abandoned;
   std::optional<uint64_t> end;              // set once nothing more can be read
   Window window;                            // ends at or below settled; what is stored
   Window read_window;                       // ends at read
@@ -71,6 +73,7 @@ struct Generation {
   uint64_t size = 0;  // greatest seen
   int64_t modified_ns = 0;
   bool verified = false;    // looked at since the process started
+  bool truncated = false;   // ended because its file was truncated in its place
   bool unreadable = false;  // could not be opened when last tried
   bool dirty = false;
   bool stored = false;

@@ -25,7 +25,7 @@ void Parts::post(port::Task task) {
 Generation& GenerationTable::add(std::unique_ptr<Generation> g) {
   Generation& ref = *g;
   ref.first_seen = parts_.loop.now();
-  ++lanes_[ref.lane];
+  lanes_[ref.lane].push_back(&ref);
   generations_[ref.id] = std::move(g);
   if (ref.readable()) attach(ref);
   if (auto route = parts_.options.route_of(ref.category); route && *route < parts_.sources_of_route.size()) {
@@ -78,6 +78,31 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
 }
 
 Generation& GenerationTable::create(Place place, const port::FileStat& stat) {
+  Generation& g = add_new(std::move(place), stat);
+  grown(g, stat.size);
+  parts_.retirement->consider(g);
+  return g;
+}
+
+Generation& GenerationTable::create_copy(Place place, const port::FileStat& stat, const Generation& original) {
+  Generation& g = add_new(std::move(place), stat);
+  for (auto& c : g.cursors) {
+    for (const auto& from : original.cursors) {
+      if (from->source != c->source) continue;
+      uint64_t begin = std::min(from->abandoned.value_or(from->read), stat.size);
+      if (from->end) c->source->recovered(std::max(std::min(stat.size, original.size), begin) - begin);
+      c->settled = c->read = c->far = begin;
+    }
+
+    c->in_oversize.reset();
+    parts_.ledger->touch(*c);
+  }
+  grown(g, stat.size);
+  parts_.retirement->consider(g);
+  return g;
+}
+
+Generation& GenerationTable::add_new(Place place, const port::FileStat& stat) {
   auto g = std::make_unique<Generation>();
   do g->id = parts_.loop.random().stream_id();
   while (generations_.contains(g->id));
@@ -94,14 +119,13 @@ Generation& GenerationTable::create(Place place, const port::FileStat& stat) {
   Generation& ref = add(std::move(g));
   for (auto& c : ref.cursors) c->source->add_stream(*c);
   if (!ref.cursors.empty()) parts_.ledger->touch(ref);
-  grown(ref, stat.size);
-  parts_.retirement->consider(ref);
   return ref;
 }
 
 Generation& GenerationTable::replace(Generation& old, const port::FileStat& stat) {
   Place place{old.directory, old.name, old.lane, old.category};
   uint64_t scan = old.seen_in_scan;
+  old.truncated = true;
   end(old);
   Generation& fresh = create(std::move(place), stat);
   fresh.seen_in_scan = scan;
@@ -128,6 +152,7 @@ void GenerationTable::end(Generation& g) {
 void GenerationTable::abandon(Cursor& c, uint64_t end) {
   parts_.stats.dropped_bytes += end - c.settled;
   c.source->count_dropped(end - c.settled);
+  c.abandoned = c.settled;
   c.settled = c.read = end;
   c.end = end;
   parts_.ledger->touch(c);
@@ -152,7 +177,9 @@ void GenerationTable::erase(StreamId id) {
   parts_.retirement->forget(g);
   parts_.ledger->drop(g);
   for (auto& c : g.cursors) c->source->remove_stream(*c);
-  if (auto lane = lanes_.find(g.lane); lane != lanes_.end() && --lane->second == 0) lanes_.erase(lane);
+  auto lane = lanes_.find(g.lane);
+  std::erase(lane->second, &g);
+  if (lane->second.empty()) lanes_.erase(lane);
   generations_.erase(it);
 }
 

@@ -69,6 +69,9 @@ class GenerationTable {
   Generation& create(Place place, const port::FileStat& stat);
   /// The file of `old` holds other content now: `old` ends, what was not handed out is dropped and counted in bytes.
   Generation& replace(Generation& old, const port::FileStat& stat);
+  /// A file not seen before that holds the bytes of `original` (copy-truncate): its cursors begin where that was read
+  /// to.
+  Generation& create_copy(Place place, const port::FileStat& stat, const Generation& original);
   /// No byte can be read any more. What was handed out may still be settled; the rest is dropped and counted in bytes.
   void end(Generation& g);
   /// After a power cut: cursors go back to what the file still has, under new stream ids.
@@ -81,7 +84,12 @@ class GenerationTable {
   bool lane_known(const std::string& lane) const { return lanes_.contains(lane); }
   size_t lane_size(const std::string& lane) const {
     auto it = lanes_.find(lane);
-    return it == lanes_.end() ? 0 : it->second;
+    return it == lanes_.end() ? 0 : it->second.size();
+  }
+  template <class Visit>
+  void each_in_lane(const std::string& lane, Visit visit) const {
+    if (auto it = lanes_.find(lane); it != lanes_.end())
+      for (Generation* g : it->second) visit(*g);
   }
   size_t size() const { return generations_.size(); }
   /// In no particular order. `visit` must not add or erase.
@@ -107,6 +115,7 @@ class GenerationTable {
     }
   };
   Generation& add(std::unique_ptr<Generation> g);
+  Generation& add_new(Place place, const port::FileStat& stat);
   void attach(Generation& g) { by_inode_[{g.identity.device, g.identity.inode}] = &g; }
   void detach(Generation& g);
   /// What was in flight below `end` when the process ended cannot be read again: counted as dropped. (A receiver may
@@ -116,7 +125,7 @@ class GenerationTable {
   Parts& parts_;
   std::unordered_map<StreamId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<Inode, Generation*, InodeHash> by_inode_;
-  std::unordered_map<std::string, size_t> lanes_;  // number of generations
+  std::unordered_map<std::string, std::vector<Generation*>> lanes_;
   uint64_t next_order_ = 1;
 };
 

@@ -126,8 +126,8 @@ void Retirement::hold_and_back_off(Generation& g, std::string_view reason) {
 bool Retirement::too_many_waiting(const Generation& g) {
   if (parts_.table->lane_size(g.lane) < kLaneWaitingMax) return false;
   size_t count = 0;
-  parts_.table->each([&](Generation& other) {
-    count += other.lane == g.lane && other.state == GenerationState::retiring && !all_settled(other);
+  parts_.table->each_in_lane(g.lane, [&](const Generation& other) {
+    count += other.state == GenerationState::retiring && !all_settled(other);
   });
   return count >= kLaneWaitingMax;
 }

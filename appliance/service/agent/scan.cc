@@ -24,7 +24,8 @@ Scanner::Scanner(Parts& parts, WatcherFactory make_watcher)
     : parts_(parts),
       make_watcher_(std::move(make_watcher)),
       rescan_timer_(parts.loop.make_timer()),
-      poll_timer_(parts.loop.make_timer()) {}
+      poll_timer_(parts.loop.make_timer()),
+      copies_(parts) {}
 
 void Scanner::start() {
   started_ = true;
@@ -215,10 +216,7 @@ void Scanner::found(const std::string& directory, const std::string& name, const
     g = nullptr;
   }
   if (g) return update(*g, directory, name, stat);
-  bool collected = std::any_of(fresh_.begin(), fresh_.end(), [&stat](const Fresh& f) {
-    return f.stat.device == stat.device && f.stat.inode == stat.inode;
-  });
-  if (collected) return;  // two links to one file
+  if (!fresh_inodes_.emplace(stat.device, stat.inode).second) return;
   Fresh fresh{directory, name, stat, {}};
   if (directory == kHiddenDirectory) {
     auto category = category_of_hidden(name);
@@ -250,6 +248,7 @@ void Scanner::create_fresh() {
   });
   std::vector<Fresh> fresh;
   fresh.swap(fresh_);
+  fresh_inodes_.clear();
   for (Fresh& f : fresh) create(f);
 }
 
@@ -260,8 +259,15 @@ void Scanner::create(Fresh& f) {
   if (parts_.table->size() >= kGenerationsMax) return stays(f.directory, f.name, "too many files");
   std::string lane = f.directory.empty() || f.directory == kHiddenDirectory ? f.source.original : f.directory + "/";
   Place place{f.directory, f.name, std::move(lane), f.source.category};
-  Generation& g = parts_.table->create(std::move(place), f.stat);
-  g.seen_in_scan = scan_;
+  auto copy =
+      f.directory == kHiddenDirectory ? CopyWatch::Decision{} : copies_.judge(f.directory, f.name, f.source, f.stat);
+  if (copy.verdict == CopyWatch::Verdict::wait) return rescan_within(kAbsentRescan + kAbsentRescan);
+  if (copy.verdict == CopyWatch::Verdict::copy) {
+    ++parts_.stats.copies;
+    parts_.table->create_copy(std::move(place), f.stat, *copy.original).seen_in_scan = scan_;
+  } else {
+    parts_.table->create(std::move(place), f.stat).seen_in_scan = scan_;
+  }
 }
 
 void Scanner::update(Generation& g, const std::string& directory, const std::string& name, const port::FileStat& stat) {
@@ -341,7 +347,14 @@ void Scanner::replaced(Generation& g, const port::FileStat& stat) {
   ++parts_.stats.truncated;
   log_info("source_file_truncated", {{"path", parts_.path(g)}, {"size", stat.size}, {"size_before", g.size}});
   if (g.state == GenerationState::draining) return parts_.table->end(g);  // has no name to be found under again
+  std::string directory = g.directory, first_copy = g.name + ".1";
   parts_.table->replace(g, stat);
+  // Its copy may be there already, told of or not yet.
+  parts_.post([this, directory, first_copy] {
+    for (const std::string& name : copies_.waiting_in(directory)) look(directory, name);
+    look(directory, first_copy);
+    create_fresh();
+  });
 }
 
 void Scanner::lost(Generation& g) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "service/agent/copy_watch.h"
 #include "service/agent/generation_table.h"
 
 namespace ph::agent {
@@ -83,6 +84,8 @@ class Scanner {
   std::set<std::string> watched_;
   std::set<std::string> unlisted_;  // could not be listed in this scan: nothing in them counts as absent
   std::vector<Fresh> fresh_;
+  std::set<std::pair<uint64_t, uint64_t>> fresh_inodes_;  // two links to one file are one
+  CopyWatch copies_;
   std::set<std::string> logged_;
   std::map<std::string, std::string> staying_;  // path -> reason, at most kStayingMax
   uint64_t staying_total_ = 0;

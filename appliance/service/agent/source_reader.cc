@@ -95,6 +95,7 @@ Result<std::optional<SourceReader::Taken>> SourceReader::take(Cursor& c, port::F
     outcome.nothing = Nothing::replaced;
     return std::nullopt;
   }
+  g.modified_ns = outcome.stat.modified_ns;
   return taken;
 }
 

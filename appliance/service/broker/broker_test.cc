@@ -504,5 +504,49 @@ TEST(Broker, subscriptions_and_retained_are_bounded) {
   EXPECT_EQ(rig.broker->stats().dropped(session::Drop::retained_full), 1U);
 }
 
+TEST(Broker, a_worker_that_does_not_keep_up_holds_publishers_back) {
+  BrokerOptions options;
+  options.mailbox_bytes_max = 5'000;
+  BrokerRig rig(2, options);
+  MqttClient& p = rig.connect("id=p");  // on worker 0
+  MqttClient& s = rig.connect("id=s");  // on worker 1
+  s.send("subscribe id=1 filter=t:1");
+  rig.run();
+  s.take();
+  p.take();
+  rig.fabric.chunk_max = 1'000;
+  for (int i = 1; i <= 50; ++i)
+    p.send("publish topic=t qos=1 id=" + std::to_string(i) + " payload=" + std::string(500, 'x'));
+  for (int turns = 0; turns < 100; ++turns) {
+    rig.client_loop.run_posted();
+    rig.loops[0]->run_posted();  // worker 1 stands still
+  }
+  const size_t acknowledged = p.take().size();
+  EXPECT_GT(acknowledged, 3U);
+  EXPECT_LT(acknowledged, 20U) << "it is not read any more";
+  size_t received = 0;
+  for (int turns = 0; turns < 100; ++turns) {
+    rig.advance(10ms);
+    for (const auto& line : s.take()) {
+      if (!line.starts_with("publish")) continue;
+      ++received;
+      s.send("puback id=" + line.substr(line.find("id=") + 3, line.find(" payload") - line.find("id=") - 3));
+    }
+  }
+  EXPECT_EQ(received, 50U);
+  EXPECT_EQ(p.take().size(), 50U - acknowledged);
+
+  // QoS 0 is dropped instead, and counted.
+  for (int i = 0; i < 50; ++i) p.send("publish topic=t payload=" + std::string(500, 'y'));
+  for (int turns = 0; turns < 100; ++turns) {
+    rig.client_loop.run_posted();
+    rig.loops[0]->run_posted();
+  }
+  rig.run();
+  const uint64_t dropped = rig.broker->stats().dropped(session::Drop::mailbox_full);
+  EXPECT_GT(dropped, 20U);
+  EXPECT_EQ(s.take().size(), 50U - dropped);
+}
+
 }  // namespace
 }  // namespace ph::broker

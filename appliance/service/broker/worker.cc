@@ -160,6 +160,12 @@ Batch& Worker::outbox(uint32_t worker) {
   return *batch;
 }
 
+/// Whether that worker has more mail than it should, what is still to be pushed included.
+bool Worker::pressed(uint32_t worker) const {
+  const auto& batch = outboxes_[worker];
+  return workers_[worker]->mailbox_.weight() + (batch ? batch->weight : 0) > options_.mailbox_bytes_max;
+}
+
 void Worker::send_task(uint32_t worker, WorkerTask task) {
   Batch& batch = outbox(worker);
   Letter& letter = batch.letters.emplace_back();
@@ -235,7 +241,8 @@ void Worker::hold_back(ClientConnection& connection) {
 }
 
 void Worker::release_held_back() {
-  const bool full = std::ranges::any_of(workers_, [this](Worker* w) { return w != this && w->overloaded(); });
+  bool full = false;
+  for (uint32_t w = 0; w < workers_.size(); ++w) full = full || (w != index_ && pressed(w));
   if (full) return held_back_timer_->start(kHeldBackCheck, [this] { release_held_back(); });
   for (uint64_t id : std::exchange(held_back_, {})) {
     auto it = connections_.find(id);

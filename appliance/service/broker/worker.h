@@ -139,6 +139,7 @@ class Worker {
   void check_congested(Instant now);
   void schedule_check(ClientConnection& connection, Instant at);
   Batch& outbox(uint32_t worker);
+  bool pressed(uint32_t worker) const;
   void send_task(uint32_t worker, WorkerTask task);
   void schedule_flush();
   void flush();

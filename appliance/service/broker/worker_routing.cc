@@ -27,7 +27,7 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
   }
   outgoing_.reset(view);
   const bool any = route(outgoing_, connection.client);
-  if (publish.qos > 0 && pressed_) hold_back(connection);
+  if (pressed_) hold_back(connection);
   pressed_ = false;
   return any || connection.channel().version() != mqtt::Version::v5 ? ReasonCode::success
                                                                     : ReasonCode::no_matching_subscribers;
@@ -133,7 +133,7 @@ bool Worker::route(session::Outgoing& message, const Client* publisher) {
 
 void Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version) {
   const session::MessageView& view = message.view();
-  if (workers_[worker]->overloaded()) {
+  if (pressed(worker)) {
     if (view.qos == 0 && retained_version == 0) return context_.counters.drop(session::Drop::mailbox_full);
     pressed_ = true;
   }

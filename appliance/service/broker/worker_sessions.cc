@@ -211,7 +211,10 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
                         const std::vector<uint64_t>& seen) {
   Client* client = find_client(openings_.at(ticket).client_id);
   if (!session) {  // it ended on the way
-    if (client) extract(*client);
+    if (client) {
+      context_.counters.drop(session::Drop::session_ended, client->shadow.size());
+      extract(*client);
+    }
     return open_session(ticket);
   }
   context_.counters.moves.add();
