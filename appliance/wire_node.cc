@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "host/notify.h"
 #include "io/clock.h"
 #include "io/random_seed.h"
 
@@ -335,6 +336,12 @@ void Node::run() {
     }
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
+  if (!failed_) {
+    host::notify_ready("node " + settings_.node.name + " at site " + settings_.node.site);
+    std::vector<port::Loop*> workers;
+    for (auto& l : worker_loops_) workers.push_back(l.get());
+    watchdog_ = std::make_unique<host::Watchdog>(loop_, std::move(workers));
+  }
   if (!failed_) loop_.run_until([this] { return stopping_; }, std::chrono::hours(24 * 36500));
   shut_down();
 }
@@ -345,6 +352,7 @@ void Node::stop() {
 
 void Node::shut_down() {
   log_info("posthouse_stopping", {});
+  host::notify_stopping();
   for (auto& u : upstreams_) u->stop();
   if (link_server_) link_server_->stop();
   if (broker_) broker_->stop();
@@ -358,6 +366,7 @@ void Node::shut_down() {
     }
   auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
   bool clean = loop_.run_until(done, kShutdownBound);
+  watchdog_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();
