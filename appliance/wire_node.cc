@@ -44,6 +44,23 @@ std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
   return out;
 }
 
+broker::BrokerOptions broker_options(const settings::Broker& from) {
+  broker::BrokerOptions out;
+  out.channel.packet_max = from.packet_max.value;
+  out.channel.topic_levels_max = from.topic_levels_max;
+  out.channel.topic_alias_max = static_cast<uint16_t>(std::min<uint32_t>(from.topic_alias_max, UINT16_MAX));
+  out.channel.client_id_max = from.client_id_max;
+  out.channel.receive_max = static_cast<uint16_t>(std::min<uint32_t>(from.awaiting_rel_max, UINT16_MAX));
+  out.channel.connect_timeout = from.connect_timeout;
+  out.session.inflight_max = from.inflight_max;
+  out.session.mqueue_messages_max = from.mqueue_messages_max;
+  out.session.mqueue_bytes_max = from.mqueue_bytes_max.value;
+  out.session.receive_max = from.awaiting_rel_max;
+  out.v3_session_expiry = from.session_expiry;
+  out.retained_messages_max = from.retained_max;
+  return out;
+}
+
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -52,12 +69,6 @@ std::string boot_id(port::Files& files) {
   auto size = (*file)->read_at(0, id.data(), id.size());
   id.resize(size.value_or(0));
   return id;
-}
-
-broker::Anonymous anonymous_policy(const std::vector<settings::Listener>& listeners) {
-  for (const auto& l : listeners)
-    if (l.allow_anonymous.value_or(false)) return broker::Anonymous::always;
-  return broker::Anonymous::loopback;
 }
 
 }  // namespace
@@ -224,12 +235,13 @@ Result<> Node::open_broker() {
         id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_);
   }
   if (settings_.listeners.empty() && !publishes) return {};
-  broker::BrokerOptions options;
+  broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
-    options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max});
+    // Credentials are not checked yet, so a listener that does not allow anonymous clients has none.
+    auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
+    options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
   }
-  options.allow_anonymous = anonymous_policy(settings_.listeners);
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -287,7 +299,7 @@ Result<> Node::open_targets() {
 
 Result<> Node::open_receiver() {
   if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .routes = {}, .route_of = {}};
+  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl};
   for (size_t i = 0; i < settings_.routes.size(); ++i)
     intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); }});
   // Settings without a default route are refused, so every category has one.
