@@ -144,7 +144,9 @@ TEST(LevelStore, a_flipped_bit_in_a_table_is_damage_when_it_is_read) {
     for (uint64_t i = 0; i < 3000; ++i)
       ASSERT_TRUE(store->write(put(key_of(i), std::string(1000, static_cast<char>(i))), false).has_value());
   }
-  { auto again = open_store(dir / "db"); }  // what was in the log is in tables now
+  {
+    auto again = open_store(dir / "db");
+  }  // what was in the log is in tables now
   std::string table = file_ending(dir / "db", ".ldb");
   std::string bytes = read_file(table);
   bytes[bytes.size() / 3] ^= 0x01;
@@ -168,7 +170,9 @@ TEST(LevelStore, a_missing_file_is_damage_not_an_empty_store) {
       auto store = open_store(dir / "db");
       ASSERT_TRUE(store->write(put("n/id", "1"), true).has_value());
     }
-    { auto again = open_store(dir / "db"); }
+    {
+      auto again = open_store(dir / "db");
+    }
     for (const auto& entry : std::filesystem::directory_iterator(dir / "db"))
       if (entry.path().string().find(victim) != std::string::npos) std::filesystem::remove(entry.path());
     auto store = LevelStore::open(dir / "db");

@@ -185,8 +185,7 @@ TEST(Signals, arrive_as_calls_on_the_loop) {
   int stops = 0;
   int reloads = 0;
   {
-    Signals signals(
-        loop, [&](int number) { stops += number; }, [&] { ++reloads; });
+    Signals signals(loop, [&](int number) { stops += number; }, [&] { ++reloads; });
     ::kill(::getpid(), SIGHUP);
     EXPECT_SOON(loop, reloads == 1);
     ::kill(::getpid(), SIGTERM);
