@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "host/notify.h"
 #include "io/clock.h"
 #include "io/random_seed.h"
 
@@ -43,6 +44,23 @@ std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
   return out;
 }
 
+broker::BrokerOptions broker_options(const settings::Broker& from) {
+  broker::BrokerOptions out;
+  out.channel.packet_max = from.packet_max.value;
+  out.channel.topic_levels_max = from.topic_levels_max;
+  out.channel.topic_alias_max = static_cast<uint16_t>(std::min<uint32_t>(from.topic_alias_max, UINT16_MAX));
+  out.channel.client_id_max = from.client_id_max;
+  out.channel.receive_max = static_cast<uint16_t>(std::min<uint32_t>(from.awaiting_rel_max, UINT16_MAX));
+  out.channel.connect_timeout = from.connect_timeout;
+  out.session.inflight_max = from.inflight_max;
+  out.session.mqueue_messages_max = from.mqueue_messages_max;
+  out.session.mqueue_bytes_max = from.mqueue_bytes_max.value;
+  out.session.receive_max = from.awaiting_rel_max;
+  out.v3_session_expiry = from.session_expiry;
+  out.retained_messages_max = from.retained_max;
+  return out;
+}
+
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -51,12 +69,6 @@ std::string boot_id(port::Files& files) {
   auto size = (*file)->read_at(0, id.data(), id.size());
   id.resize(size.value_or(0));
   return id;
-}
-
-broker::Anonymous anonymous_policy(const std::vector<settings::Listener>& listeners) {
-  for (const auto& l : listeners)
-    if (l.allow_anonymous.value_or(false)) return broker::Anonymous::always;
-  return broker::Anonymous::loopback;
 }
 
 }  // namespace
@@ -223,12 +235,13 @@ Result<> Node::open_broker() {
         id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_);
   }
   if (settings_.listeners.empty() && !publishes) return {};
-  broker::BrokerOptions options;
+  broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
-    options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max});
+    // Credentials are not checked yet, so a listener that does not allow anonymous clients has none.
+    auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
+    options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
   }
-  options.allow_anonymous = anonymous_policy(settings_.listeners);
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -286,7 +299,7 @@ Result<> Node::open_targets() {
 
 Result<> Node::open_receiver() {
   if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .routes = {}, .route_of = {}};
+  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl};
   for (size_t i = 0; i < settings_.routes.size(); ++i)
     intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); }});
   // Settings without a default route are refused, so every category has one.
@@ -335,6 +348,12 @@ void Node::run() {
     }
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
+  if (!failed_) {
+    host::notify_ready("node " + settings_.node.name + " at site " + settings_.node.site);
+    std::vector<port::Loop*> workers;
+    for (auto& l : worker_loops_) workers.push_back(l.get());
+    watchdog_ = std::make_unique<host::Watchdog>(loop_, std::move(workers));
+  }
   if (!failed_) loop_.run_until([this] { return stopping_; }, std::chrono::hours(24 * 36500));
   shut_down();
 }
@@ -345,6 +364,7 @@ void Node::stop() {
 
 void Node::shut_down() {
   log_info("posthouse_stopping", {});
+  host::notify_stopping();
   for (auto& u : upstreams_) u->stop();
   if (link_server_) link_server_->stop();
   if (broker_) broker_->stop();
@@ -358,6 +378,7 @@ void Node::shut_down() {
     }
   auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
   bool clean = loop_.run_until(done, kShutdownBound);
+  watchdog_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

@@ -14,6 +14,7 @@
 
 #include "core/route/route_table.h"
 #include "core/settings/settings.h"
+#include "host/notify.h"
 #include "io/disk_queue.h"
 #include "io/http_unix.h"
 #include "io/inotify.h"
@@ -106,6 +107,7 @@ class Node {
   std::unique_ptr<relay::Intake> intake_;
   std::unique_ptr<relay::LinkServer> link_server_;
   std::unique_ptr<io::HttpUnixServer> api_;
+  std::unique_ptr<host::Watchdog> watchdog_;
 };
 
 }  // namespace ph

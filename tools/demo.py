@@ -271,6 +271,7 @@ In a second terminal:
   an event by MQTT       mosquitto_pub -p 18830 -t sensors/room1 -m 21.5 -q 1
     comes out in         {shown(far / 'events/sensors')}/   and at   mosquitto_sub -p 18832 -t 'sensors/#' -v
   let the queue grow     {dev} demo stop relay        and drain    {dev} demo start relay
+    the edge looks for it again within ten seconds
   ask a node             {shown(PROGRAM)} status -c {shown(edge / 'posthouse.toml')}
 
 Logs: {shown(DEMO)}/*/log   Configurations: {shown(DEMO)}/*/posthouse.toml   Ctrl-C stops all three; their data stays.

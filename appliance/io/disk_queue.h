@@ -29,8 +29,8 @@ class IoDiskQueue final : public port::DiskQueue {
   /// From any thread.
   void run(port::Task job, port::Task done) override;
 
-  /// Runs every job that was given, then ends the thread; no job may be given any more. For an owner whose jobs refer to
-  /// things that go before the queue does. Idempotent.
+  /// Runs every job that was given, then ends the thread; no job may be given any more. For an owner whose jobs refer
+  /// to things that go before the queue does. Idempotent.
   void finish();
 
   /// Jobs given and not yet finished; from any thread.

@@ -49,7 +49,7 @@ Result<sockaddr_un> address_of(const std::string& path) {
 
 /// Makes room at `path` for a new socket: removes one that nobody answers at.
 Result<> remove_stale(const std::string& path, const sockaddr_un& address) {
-  struct stat found {};
+  struct stat found{};
   if (::lstat(path.c_str(), &found) != 0) {
     if (errno == ENOENT) return {};
     return fail_errno(http_errors::failed, path, errno);

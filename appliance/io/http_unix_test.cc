@@ -79,7 +79,7 @@ TEST_F(HttpUnix, answers_with_status_type_and_body) {
 }
 
 TEST_F(HttpUnix, the_socket_is_for_owner_and_group_and_goes_with_the_server) {
-  struct stat found {};
+  struct stat found{};
   ASSERT_EQ(::stat(path.c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0660u);
   server.reset();

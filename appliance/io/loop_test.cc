@@ -146,19 +146,21 @@ TEST(DiskQueue, runs_jobs_in_order_off_the_loop_and_done_on_it) {
   auto here = std::this_thread::get_id();
   std::vector<int> jobs;
   std::vector<int> dones;
-  bool wrong_thread = false;
+  bool job_on_loop = false;
+  bool done_off_loop = false;
   for (int i = 0; i < 500; ++i)
     disk.run(
         [&, i] {
           jobs.push_back(i);
-          wrong_thread |= std::this_thread::get_id() == here;
+          job_on_loop |= std::this_thread::get_id() == here;
         },
         [&, i] {
           dones.push_back(i);
-          wrong_thread |= std::this_thread::get_id() != here;
+          done_off_loop |= std::this_thread::get_id() != here;
         });
   EXPECT_SOON(loop, dones.size() == 500);
-  EXPECT_FALSE(wrong_thread);
+  EXPECT_FALSE(job_on_loop);
+  EXPECT_FALSE(done_off_loop);
   EXPECT_EQ(disk.waiting(), 0u);
   for (int i = 0; i < 500; ++i) {
     ASSERT_EQ(jobs[static_cast<size_t>(i)], i);
@@ -183,8 +185,7 @@ TEST(Signals, arrive_as_calls_on_the_loop) {
   int stops = 0;
   int reloads = 0;
   {
-    Signals signals(
-        loop, [&](int number) { stops += number; }, [&] { ++reloads; });
+    Signals signals(loop, [&](int number) { stops += number; }, [&] { ++reloads; });
     ::kill(::getpid(), SIGHUP);
     EXPECT_SOON(loop, reloads == 1);
     ::kill(::getpid(), SIGTERM);

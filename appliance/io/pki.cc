@@ -214,7 +214,7 @@ Result<> write_new(const std::string& path, std::string_view bytes, mode_t mode)
 Result<PkiIssued> store(const std::string& directory, const std::string& name, mbedtls_pk_context* key,
                         const std::string& certificate) {
   PkiIssued issued{directory + "/" + name + ".crt", directory + "/" + name + ".key"};
-  struct stat found {};
+  struct stat found{};
   if (::lstat(issued.certificate_file.c_str(), &found) == 0)
     return fail(pki_errors::exists, issued.certificate_file + " is there already", EEXIST);
   std::array<unsigned char, kPemMax> pem{};

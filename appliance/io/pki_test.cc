@@ -31,7 +31,7 @@ bool contains(const std::string& text, std::string_view part) {
 }
 
 mode_t mode_of(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   EXPECT_EQ(::stat(path.c_str(), &found), 0) << path;
   return found.st_mode & 0777;
 }

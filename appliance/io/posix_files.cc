@@ -66,7 +66,7 @@ int open_retrying(const std::string& path, int flags, mode_t mode = 0) {
 
 /// statx of `path` under `directory`; 0 or errno.
 int stat_into(int directory, const char* path, int flags, port::FileStat& out) {
-  struct statx raw {};
+  struct statx raw{};
   if (::statx(directory, path, flags | AT_STATX_SYNC_AS_STAT, STATX_BASIC_STATS | STATX_BTIME, &raw) != 0) return errno;
   auto nanoseconds = [](const statx_timestamp& t) { return t.tv_sec * 1'000'000'000 + t.tv_nsec; };
   out.kind = kind_of(raw.stx_mode);
@@ -127,7 +127,7 @@ class PosixFile final : public port::File {
   }
 
   port::Lease take_lease() override {
-    struct statfs system {};
+    struct statfs system{};
     if (::fstatfs(fd(), &system) != 0) return port::Lease::unsupported;
     auto type = static_cast<unsigned long>(system.f_type) & 0xFFFFFFFFUL;
     if (std::ranges::find(kLeaseFileSystems, type) == kLeaseFileSystems.end()) return port::Lease::unsupported;
@@ -231,7 +231,7 @@ Result<> PosixFiles::make_directories(const std::string& path) {
   }
   PH_ASSIGN(auto found, stat(path));
   if (found && found->kind == FileKind::symlink) {  // a link to a directory serves as one
-    struct stat target {};
+    struct stat target{};
     if (::stat(path.c_str(), &target) != 0) return file_error(path, errno);
     found->kind = kind_of(target.st_mode);
   }
@@ -283,7 +283,7 @@ Result<> PosixFiles::sync_directory(const std::string& path) {
 }
 
 Result<port::DiskSpace> PosixFiles::space(const std::string& path) {
-  struct statvfs system {};
+  struct statvfs system{};
   if (::statvfs(path.c_str(), &system) != 0) return file_error(path, errno);
   return port::DiskSpace{system.f_blocks * system.f_frsize, system.f_bavail * system.f_frsize};
 }

@@ -48,7 +48,7 @@ TEST_F(Files, writes_and_reads_at_offsets) {
 
 TEST_F(Files, descriptors_are_closed_on_exec_and_new_files_are_0640) {
   auto file = open("f", OpenMode::write_new);
-  struct stat found {};
+  struct stat found{};
   ASSERT_EQ(::stat((dir / "f").c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777, 0640u & ~static_cast<unsigned>(::umask(::umask(0))));
   int leaking = 0;
@@ -80,7 +80,7 @@ TEST_F(Files, tells_the_identity_of_a_file) {
   auto by_name = files.stat(dir / "f");
   ASSERT_TRUE(by_name.has_value() && by_name->has_value());
   auto by_descriptor = file->stat();
-  struct stat raw {};
+  struct stat raw{};
   ASSERT_EQ(::stat((dir / "f").c_str(), &raw), 0);
   for (const auto& s : {**by_name, *by_descriptor}) {
     EXPECT_EQ(s.kind, port::FileKind::regular);

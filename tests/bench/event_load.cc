@@ -9,7 +9,8 @@
 //        of its LevelDB. Per line, in microseconds since its append:
 //          visible  the line stands in the chunk (page cache)
 //          durable  a record was written to LevelDB's log after that. The receiver writes it when the chunk's fdatasync
-//                   has returned (appliance/store/commit), so the line's bytes are on disk by then
+//                   has returned (appliance/store/commit), so the line's bytes are on disk by then.
+//                   A stopwatch that is late by more than a group may take the next group's lines for durable, too
 // Each prints one line: words and numbers.
 #include <fcntl.h>
 #include <poll.h>

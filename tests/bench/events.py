@@ -69,7 +69,7 @@ def one_run(asked, program, loads, folder, seed):
         net.stop()
     finally:
         net.end()
-    raw = load(loads, "raw", folder / "raw", min(asked.lines * 300, 256 * MIB), 256 * 1024)
+    raw = load(loads, "raw", folder / "raw", min(asked.lines * 300, 256 * MIB), 4 * MIB)
     out["raw MB/s"] = raw["bytes"] / raw["seconds"] / 1e6
     sync = load(loads, "sync", folder / "sync", 300, 500)
     out["sync p50 ms"], out["sync p99 ms"] = sync["p50"] / 1000, sync["p99"] / 1000

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -238,6 +239,29 @@ TEST(AgentFiles, copy_truncate_and_inode_reuse_are_told_apart) {
     }
   }
   EXPECT_EQ(r.lines[19], "round 19 of the same beginning");
+}
+
+long peak_kib() {
+  struct rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+TEST(AgentFiles, f9_an_endless_line_of_200_mib_costs_no_memory_and_the_next_file_is_delivered) {
+  Folder folder;
+  {
+    Writer endless(folder / "endless.log");
+    std::string megabyte(1 << 20, 'e');
+    for (int i = 0; i < 200; ++i) endless.write(megabyte);
+  }
+  long before = peak_kib();
+  Running r(folder, [](AgentOptions& o) { o.oversize = Oversize::truncate; });
+  append(folder / "next.log", "next\n");
+  EXPECT_TRUE(r.until([&] { return r.lines.size() == 2 && folder.files() == 0; }));
+  ASSERT_EQ(r.lines.size(), 2u);
+  EXPECT_EQ(r.lines[0].size() + r.lines[1].size(), (1u << 20) + 4);
+  EXPECT_EQ(r.agent->stats().oversize_bytes, 199u << 20);
+  EXPECT_LT(peak_kib() - before, 32 * 1024);
 }
 
 // Writers that open by path, append and close, as LSD's do, against rotation and deletion as fast as they can come:

@@ -7,7 +7,7 @@
 
 #include "base/coding.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 
 bool Clock::run(Instant until, uint64_t steps_max) {
   while (!queue_.empty() && queue_.top().at <= until) {
@@ -329,4 +329,4 @@ void World::finish() {
     if (r->streams() != 0) violated("a closed stream is not forgotten");
 }
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

@@ -24,7 +24,7 @@
 #include "core/link/receiver_streams.h"
 #include "core/link/sender.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 
 /// A broken promise. The message says which, and when.
 struct Violation : std::runtime_error {
@@ -293,4 +293,4 @@ class World {
   void finish();
 };
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

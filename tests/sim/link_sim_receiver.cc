@@ -7,7 +7,7 @@
 #include "core/link/packed.h"
 #include "sim/link_sim.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 namespace {
 
 constexpr uint64_t kAllowance = 3000;
@@ -323,4 +323,4 @@ void Receiver::far_reached() {
   }
 }
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

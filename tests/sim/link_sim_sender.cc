@@ -6,7 +6,7 @@
 #include "codec/event/block.h"
 #include "sim/link_sim.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 namespace {
 
 std::string address(size_t receiver) {
@@ -326,4 +326,4 @@ void SendingNode::close_streams() {
   pump();
 }
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

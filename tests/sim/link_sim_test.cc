@@ -5,7 +5,7 @@
 
 #include "sim/link_sim.h"
 
-namespace ph::sim {
+namespace ph::link_sim {
 namespace {
 
 uint64_t number(const char* name, uint64_t otherwise) {
@@ -97,4 +97,4 @@ TEST(LinkSim, a_seed_repeats_exactly) {
   for (uint64_t seed : {3u, 8u, 21u}) EXPECT_EQ(run(seed).fingerprint, run(seed).fingerprint);
 }
 
-}  // namespace ph::sim
+}  // namespace ph::link_sim

@@ -126,10 +126,10 @@ void print_routes(const json::object& root, std::string& out) {
                "oldest"});
   for_each_object(root, "routes", [&](const json::object& r) {
     auto n = [&](std::string_view key) { return std::to_string(number(r, key)); };
-    table.add({text(r, "route"), text(r, "target"), n("in"), n("delivered"), n("duplicate"), n("dropped"),
-               n("dead_lettered"), n("queued"), human_bytes(number(r, "queued_bytes")),
-               human_bytes(number(r, "unread_bytes")),
-               number(r, "queued") ? human_seconds(real(r, "oldest_unacked_seconds")) : "-"});
+    table.add(
+        {text(r, "route"), text(r, "target"), n("in"), n("delivered"), n("duplicate"), n("dropped"), n("dead_lettered"),
+         n("queued"), human_bytes(number(r, "queued_bytes")), human_bytes(number(r, "unread_bytes")),
+         number(r, "queued") + number(r, "unread_bytes") ? human_seconds(real(r, "oldest_unacked_seconds")) : "-"});
   });
   if (table.empty()) return;
   out += "\nroutes (events)\n";

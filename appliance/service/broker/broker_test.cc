@@ -359,7 +359,8 @@ TEST(Broker, anonymous_is_for_loopback_by_default) {
   rig.fabric.client_address = "192.0.2.7";
   EXPECT_THAT(rig.connect("id=c").take(), ElementsAre("connack present=0 reason=not_authorized"));
   BrokerOptions options;
-  options.allow_anonymous = Anonymous::always;
+  options.listeners.push_back({{"127.0.0.1", 1883}, nullptr, 100, Anonymous::always});
+  options.listeners.push_back({{"127.0.0.1", 1884}, nullptr, 100, Anonymous::loopback});
   BrokerRig open(1, options);
   open.fabric.client_address = "192.0.2.7";
   EXPECT_THAT(open.connect("id=c").take(), ElementsAre(StartsWith("connack present=0 reason=success")));

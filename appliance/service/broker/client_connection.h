@@ -24,6 +24,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   const port::Peer& peer() const { return socket_->peer(); }
   uint64_t bytes_acked() const { return socket_->bytes_acked(); }
 
+  size_t listener = 0;       // index into the options' listeners
   Client* client = nullptr;  // set by the worker between accept and end
   uint32_t check = 0;        // the worker's: serial of the look that is due next
 

@@ -21,11 +21,11 @@ struct ListenerOptions {
   port::Endpoint endpoint;
   std::shared_ptr<port::TlsContext> tls;
   size_t connections_max = 10'000;  // per worker
+  Anonymous allow_anonymous = Anonymous::loopback;
 };
 
 struct BrokerOptions {
   std::vector<ListenerOptions> listeners;
-  Anonymous allow_anonymous = Anonymous::loopback;
   session::ChannelLimits channel;
   session::SessionLimits session;
   size_t subscriptions_max = limits::kSubscriptionsMax;

@@ -40,8 +40,8 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
     options.tls = options_.listeners[i].tls;
     options.connections_max = options_.listeners[i].connections_max;
     options.reuse_port = workers_.size() > 1;
-    PH_ASSIGN(auto listener, network_.listen(at[i], options, [this](std::unique_ptr<port::Connection>&& c) {
-      return accept(std::move(c));
+    PH_ASSIGN(auto listener, network_.listen(at[i], options, [this, i](std::unique_ptr<port::Connection>&& c) {
+      return accept(std::move(c), i);
     }));
     out.push_back(listener->local());
     listeners_.push_back(std::move(listener));
@@ -49,10 +49,11 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
   return out;
 }
 
-port::ConnectionHandler* Worker::accept(std::unique_ptr<port::Connection>&& socket) {
+port::ConnectionHandler* Worker::accept(std::unique_ptr<port::Connection>&& socket, size_t listener) {
   if (stopping_) return nullptr;
   const uint64_t id = ++last_connection_;
   auto connection = std::make_unique<ClientConnection>(*this, id, std::move(socket), loop_.now());
+  connection->listener = listener;
   ClientConnection* handler = connection.get();
   connections_.emplace(id, std::move(connection));
   context_.counters.connections.add();

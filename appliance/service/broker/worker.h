@@ -134,7 +134,7 @@ class Worker {
   };
 
   // worker.cc: connections, mail, time
-  port::ConnectionHandler* accept(std::unique_ptr<port::Connection>&& socket);
+  port::ConnectionHandler* accept(std::unique_ptr<port::Connection>&& socket, size_t listener);
   void tick();
   void check_congested(Instant now);
   void schedule_check(ClientConnection& connection, Instant at);

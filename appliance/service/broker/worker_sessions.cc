@@ -26,7 +26,7 @@ session::MessagePtr will_message(const mqtt::Will& will) {
 }  // namespace
 
 bool Worker::allowed(const ClientConnection& connection) const {
-  switch (options_.allow_anonymous) {
+  switch (options_.listeners[connection.listener].allow_anonymous) {
     case Anonymous::always:
       return true;
     case Anonymous::never:

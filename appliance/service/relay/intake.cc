@@ -408,7 +408,7 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
 }
 
 void Intake::sweep_idle() {
-  auto before = loop_.wall_now() - std::chrono::duration_cast<std::chrono::milliseconds>(limits::kStreamTtl);
+  auto before = loop_.wall_now() - std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_ttl);
   for (const link::StreamKey& key : streams_->idle_since(before)) {
     auto it = clients_.find(key);
     if (it != clients_.end() && !it->second.expired()) continue;

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "codec/link/frames.h"
 #include "core/link/receiver_streams.h"
 #include "port/keyed_store.h"
@@ -49,6 +50,7 @@ struct IntakeOptions {
   std::string site;
   std::vector<IntakeRoute> routes;
   std::function<size_t(std::string_view category)> route_of;  // index into routes; there is always a default
+  Duration stream_ttl = limits::kStreamTtl;                   // untouched for that long: forgotten
 };
 
 struct IntakeCounters {

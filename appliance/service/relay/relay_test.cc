@@ -2,6 +2,7 @@
 // the real files sink and segment log behind it.
 #include <gtest/gtest.h>
 
+#include <deque>
 #include <map>
 
 #include "service/relay/files_target.h"
@@ -99,6 +100,7 @@ const NodeId kFar = Random(2).node_id();
 const port::Endpoint kAt{"127.0.0.1", 3706};
 
 struct RelayTest : testing::Test {
+  std::deque<LineSource> sources;  // outlive what pulls from them
   test::ManualLoop loop;
   test::ManualDisk disk{loop};
   test::MemoryFiles files;
@@ -163,7 +165,7 @@ struct RelayTest : testing::Test {
 
 TEST_F(RelayTest, lines_arrive_once_and_the_source_is_told) {
   start_receiver();
-  LineSource source(kEdge, "clicks");
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
   for (int i = 0; i < 100; ++i) source.add("line " + std::to_string(i));
   start_upstream(source);
   settle();
@@ -179,7 +181,7 @@ TEST_F(RelayTest, lines_arrive_once_and_the_source_is_told) {
 
 TEST_F(RelayTest, a_sender_that_forgot_its_cursor_repeats_nothing) {
   start_receiver();
-  LineSource source(kEdge, "clicks");
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
   for (int i = 0; i < 10; ++i) source.add(std::to_string(i));
   start_upstream(source);
   settle();
@@ -197,7 +199,7 @@ TEST_F(RelayTest, a_sender_that_forgot_its_cursor_repeats_nothing) {
 
 TEST_F(RelayTest, a_receiver_that_restarts_gets_the_rest_once) {
   start_receiver();
-  LineSource source(kEdge, "clicks");
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
   for (int i = 0; i < 50; ++i) source.add(std::to_string(i));
   start_upstream(source);
   for (int i = 0; i < 7; ++i) loop.run_posted();
@@ -214,7 +216,7 @@ TEST_F(RelayTest, a_receiver_that_restarts_gets_the_rest_once) {
 
 TEST_F(RelayTest, a_bad_category_is_rejected_and_the_rest_goes_on) {
   start_receiver();
-  LineSource bad(kEdge, "../evil");
+  LineSource& bad = sources.emplace_back(kEdge, "../evil");
   bad.add("x");
   start_upstream(bad);
   settle();
@@ -228,7 +230,7 @@ TEST_F(RelayTest, a_bad_category_is_rejected_and_the_rest_goes_on) {
 TEST_F(RelayTest, a_full_disk_holds_the_stream_and_lets_it_go_when_there_is_room) {
   start_receiver();
   files.capacity = files.used() + 50;
-  LineSource source(kEdge, "clicks");
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
   for (int i = 0; i < 100; ++i) source.add("a line of thirty bytes, or so " + std::to_string(i));
   start_upstream(source);
   settle(5s);
@@ -243,7 +245,7 @@ TEST_F(RelayTest, a_full_disk_holds_the_stream_and_lets_it_go_when_there_is_room
 
 TEST_F(RelayTest, a_full_spool_holds_its_streams_until_it_has_room) {
   start_receiver(true);
-  LineSource source(kEdge, "clicks");
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
   source.add("first");
   start_upstream(source);
   settle();
@@ -264,7 +266,7 @@ TEST_F(RelayTest, a_full_spool_holds_its_streams_until_it_has_room) {
 
 TEST_F(RelayTest, far_acknowledgements_come_with_the_files_or_from_behind_the_log) {
   start_receiver();
-  LineSource direct(kEdge, "clicks", true);
+  LineSource& direct = sources.emplace_back(kEdge, "clicks", true);
   direct.add("one");
   start_upstream(direct);
   settle();
@@ -273,7 +275,7 @@ TEST_F(RelayTest, far_acknowledgements_come_with_the_files_or_from_behind_the_lo
   stop_receiver();
 
   start_receiver(true);
-  LineSource stored(kEdge, "clicks", true);
+  LineSource& stored = sources.emplace_back(kEdge, "clicks", true);
   stored.stream = StreamId{99};
   stored.add("one");
   stored.add("two");
@@ -344,7 +346,7 @@ TEST_F(RelayTest, a_peer_with_another_version_or_this_nodes_own_id_is_refused) {
 
 TEST_F(RelayTest, the_files_target_commits_data_and_cursor_together) {
   start_receiver();
-  LineSource source(kEdge, "local");
+  LineSource& source = sources.emplace_back(kEdge, "local");
   source.add("a");
   source.add("b");
   FilesTarget target(source, *sink, *committer, loop);

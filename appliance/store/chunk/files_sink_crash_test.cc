@@ -224,6 +224,7 @@ TEST(FilesSink, agrees_with_a_naive_receiver_through_faults_crashes_and_wanderin
     SinkFixture f(seed);
     f.options.categories = {{.masks = {"b*"}, .chunk_max = 1000, .chunk_interval = 2s},
                             {.masks = {}, .chunk_max = 150}};
+    f.heals_store = true;
     f.restart();
     Model model(f);
     Random random(seed * 7919);

@@ -390,16 +390,17 @@ TEST(FilesSink, cut_that_may_not_be_durable_is_made_again_after_a_crash) {
   }
 }
 
-TEST(FilesSink, store_that_fails_takes_the_group_back) {
+TEST(FilesSink, store_that_refuses_makes_the_group_wait_and_everything_behind_it) {
   SinkFixture f;
   f.write("c", "first\n");
   f.store.fail_writes = true;
-  EXPECT_EQ(f.write("c", "second\n"), "store.failed");
-  EXPECT_EQ(f.write("c", "second\n"), "store.failed");
+  EXPECT_EQ(f.write("c", "second\n"), "waiting");
+  EXPECT_EQ(f.write("c", "third\n"), "waiting");
   f.store.fail_writes = false;
-  EXPECT_EQ(f.write("c", "second\n"), "ok");
+  f.advance(2s);
+  EXPECT_EQ(f.write("c", "fourth\n"), "ok");
   f.advance(6s);
-  EXPECT_EQ(f.consume("c"), "first\nsecond\n");
+  EXPECT_EQ(f.consume("c"), "first\nsecond\nthird\nfourth\n");
 }
 
 TEST(FilesSink, store_batch_that_was_called_failed_but_is_durable_loses_no_line) {
@@ -420,8 +421,9 @@ TEST(FilesSink, store_batch_that_was_called_failed_but_is_durable_loses_no_line)
     f.store.write(batch, true).value();
     f.store.fail_writes = true;
   };
-  EXPECT_EQ(f.write("c", "second\n"), "store.failed");
-  f.advance(3s);
+  EXPECT_EQ(f.write("c", "second\n"), "waiting");
+  f.stop();
+  f.store.before_write = nullptr;
   f.store.fail_writes = false;
   f.restart();
   ASSERT_TRUE(f.is_stored(before));

@@ -89,9 +89,10 @@ class SinkFixture {
   void wall(int64_t unix_ms) { loop->set_wall(from_unix_ms(unix_ms)); }
   void advance(Duration by) { loop->advance(by); }
 
-  /// Appends and runs to the end of the commit; the outcome's code, "ok" when durable.
+  /// Appends and runs to the end of the commit; the outcome's code, "ok" when durable, "waiting" while the store
+  /// refuses.
   std::string write(std::vector<event::Block> blocks) {
-    std::string outcome = "none";
+    auto outcome = std::make_shared<std::string>("waiting");
     port::WriteBatch entries;
     entries.put("test/" + std::to_string(batch_), "");
     for (const auto& b : blocks) {
@@ -99,11 +100,16 @@ class SinkFixture {
       sink->append(b);
     }
     committer->request({sink.get()}, std::move(entries),
-                       [&outcome](const Result<>& r) { outcome = r ? "ok" : std::string(r.error().code.name()); });
+                       [outcome](const Result<>& r) { *outcome = r ? "ok" : std::string(r.error().code.name()); });
     ++batch_;
     loop->run_posted();
-    return outcome;
+    if (*outcome == "waiting" && heals_store) {
+      store.fail_writes = false;
+      advance(2s);
+    }
+    return *outcome;
   }
+  bool heals_store = false;  // write() lets the store take what it refused, and waits for it
   std::string write(const std::string& category, const std::string& lines) {
     return write({lines_block(category, lines)});
   }
