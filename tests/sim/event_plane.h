@@ -80,6 +80,7 @@ class EventPlane {
   /// Runs load and faults, then lets everything come to rest. Complaints are what did not hold; empty: all did.
   std::vector<std::string> run();
   World& world() { return world_; }
+  const std::map<std::string, std::unique_ptr<Node>>& nodes() const { return nodes_; }
   uint64_t lines() const;
   uint64_t crashes() const { return crashes_; }
   uint64_t surplus() const { return surplus_; }

@@ -436,9 +436,9 @@ std::string Node::describe() const {
     const auto& c = row.counters;
     out += "\n  " + row.route + " -> " + row.target + ": in " + std::to_string(c.in) + " delivered " +
            std::to_string(c.delivered) + " duplicate " + std::to_string(c.duplicate) + " maybe_duplicate " +
-           std::to_string(c.maybe_duplicate) + " dropped " + std::to_string(c.dropped) + " dead " +
-           std::to_string(c.dead_lettered) + " queued " + std::to_string(c.queued) + " unread_bytes " +
-           std::to_string(c.unread_bytes);
+           std::to_string(c.maybe_duplicate) + " dropped " + std::to_string(c.dropped) + " dropped_bytes " +
+           std::to_string(c.dropped_bytes) + " dead " + std::to_string(c.dead_lettered) + " queued " +
+           std::to_string(c.queued) + " unread_bytes " + std::to_string(c.unread_bytes);
   }
   if (running_->committer->busy()) out += "\n  a group is being committed";
   if (running_->disk->waiting() > 0) out += "\n  jobs for the disk: " + std::to_string(running_->disk->waiting());
