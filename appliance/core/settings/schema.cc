@@ -440,6 +440,7 @@ const std::vector<NotBuilt>& not_built() {
       {"route.spool.full", "\"drop_newest\""},
       {"listener.protocol", "\"ws\""},
       {"api.bind", ""},
+      {"broker.sessions_max", ""},
   };
   return list;
 }
