@@ -13,8 +13,9 @@ namespace {
 
 constexpr size_t kWriteBufferBytes = 2 * 1024 * 1024;
 constexpr size_t kCacheBytes = 1024 * 1024;
-constexpr int kOpenFilesMax = 74;                        // LevelDB keeps ten for itself
-constexpr uint64_t kRoomToReopen = 16ULL * 1024 * 1024;  // recovery writes a manifest and what is in the log anew
+constexpr int kOpenFilesMax = 74;  // LevelDB keeps ten for itself
+constexpr uint64_t kRoomToReopen =
+    6ULL * 1024 * 1024;  // recovery writes a manifest and what is in the log anew: three write buffers
 
 leveldb::Slice slice(ByteView bytes) {
   return {bytes.data(), bytes.size()};

@@ -41,7 +41,7 @@ void set_option(int descriptor, int level, int option, int value) {
 }  // namespace
 
 struct Socket::Attempt {
-  Attempt(port::Endpoint to_, port::ConnectOptions options_) : to(std::move(to_)), options(std::move(options_)) {}
+  Attempt(port::Endpoint address, port::ConnectOptions how) : to(std::move(address)), options(std::move(how)) {}
   port::Endpoint to;
   port::ConnectOptions options;
   std::vector<tcp::endpoint> addresses;

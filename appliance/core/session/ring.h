@@ -57,7 +57,7 @@ class Ring {
   }
 
  private:
-  void swap(Ring& other) {
+  void swap(Ring& other) noexcept {
     std::swap(slots_, other.slots_);
     std::swap(capacity_, other.capacity_);
     std::swap(head_, other.head_);

@@ -36,7 +36,7 @@ const Table<Agent>& agent_table() {
                "and deletes them once they are delivered.")
               .needed()
               .like("\"/var/spool/posthouse\""),
-          size("line_max", &Agent::line_max, 1_KiB, 16_MiB, "Longest line; for longer ones see line_oversize."),
+          size("line_max", &Agent::line_max, 1_KiB, 4_MiB, "Longest line; for longer ones see line_oversize."),
           choice<Agent, Oversize, Oversize>(
               "line_oversize", &Agent::line_oversize,
               {{"split", Oversize::split}, {"truncate", Oversize::truncate}, {"dead_letter", Oversize::dead_letter}},

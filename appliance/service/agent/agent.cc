@@ -112,7 +112,10 @@ Result<> AgentHouse::load_generations() {
     return outcome.has_value();
   }));
   PH_TRY(outcome);
-  for (GenerationRecord& record : records) table_.load(std::move(record), std::move(cursors[record.id]));
+  for (GenerationRecord& record : records) {
+    auto of_record = std::move(cursors[record.id]);
+    table_.load(std::move(record), std::move(of_record));
+  }
   // A sink's commit may have been under way when its generation was forgotten.
   for (const auto& [generation, target] : cursor_names)
     if (!table_.find(generation)) ledger_.remove(cursor_key(generation, target));

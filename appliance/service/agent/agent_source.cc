@@ -137,7 +137,7 @@ void AgentSource::will_use(StreamId stream, const std::string& receiver, port::T
   parts_.ledger->touch(*c);
   parts_.ledger->touch(*c->generation);
   if (letters_ > 0) {  // until they are on disk, the cursor's record is held back
-    after_letters_.push_back(
+    after_letters_.emplace_back(
         [this, task = std::move(durable)]() mutable { parts_.ledger->when_durable(std::move(task)); });
     return;
   }

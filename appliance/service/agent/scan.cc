@@ -120,7 +120,7 @@ void Scanner::watch(const std::string& directory) {
                           std::back_inserter(polled));
       for (const std::string& d : polled) {
         if (auto scanned = scan_directory(d);
-            !scanned && scanned.error().code == port::file_errors::not_found && d != "")
+            !scanned && scanned.error().code == port::file_errors::not_found && !d.empty())
           drop_directory(d);
       }
       create_fresh();
@@ -177,13 +177,12 @@ void Scanner::on_events(const std::vector<port::Watcher::Event>& events) {
 void Scanner::look(const std::string& directory, const std::string& name) {
   if (name.empty()) {  // the directory itself went or was moved, and its watch with it; another may have its name now
     watched_.erase(directory);
-    if (!directory.empty()) {
-      if (auto scanned = scan_directory(directory); !scanned && scanned.error().code == port::file_errors::not_found)
-        return drop_directory(directory);
-    } else {
-      rescan_within(Duration::zero());
-    }
-    return watch(directory);
+    // Watched before it is listed: what is made between the two would be seen by neither.
+    watch(directory);
+    if (directory.empty()) return rescan_within(Duration::zero());
+    if (auto scanned = scan_directory(directory); !scanned && scanned.error().code == port::file_errors::not_found)
+      drop_directory(directory);
+    return;
   }
   auto stat = parts_.files.stat(parts_.path(directory, name));
   if (!stat) return;

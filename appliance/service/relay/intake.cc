@@ -118,10 +118,12 @@ Result<> Intake::load() {
   PH_TRY(std::move(loaded));
   PH_ASSIGN(auto totals, store_.get(kCountersKey));
   if (totals) counters_ = decode_counters(*totals);
+  durable_ = counters_;
   for (size_t i = 0; i < options_.routes.size(); ++i) {
     PH_ASSIGN(auto value, store_.get(std::string(kDirectPrefix) + options_.routes[i].name));
     if (value) direct_[i] = decode_counters(*value);
   }
+  direct_durable_ = direct_;
   sweep_->start(kSweepInterval, [this] { sweep_idle(); });
   return {};
 }
@@ -299,6 +301,8 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     return;
   }
   streams_->commit(key, arrival->fresh);
+  add(durable_, arrival->counted);
+  for (const auto& [route, more] : arrival->direct) add(direct_durable_[route], more);
   link::Ack ack;
   ack.stream = key.stream;
   // A part that another group admitted and lost is not ours to acknowledge.
@@ -421,7 +425,7 @@ void Intake::sweep_idle() {
 std::map<std::string, IntakeCounters> Intake::direct_counters() const {
   std::map<std::string, IntakeCounters> out;
   for (size_t i = 0; i < options_.routes.size(); ++i)
-    if (!options_.routes[i].log) out[options_.routes[i].name] = direct_[i];
+    if (!options_.routes[i].log) out[options_.routes[i].name] = direct_durable_[i];
   return out;
 }
 

@@ -87,7 +87,8 @@ class Intake {
   /// Records of a route below `sequence` are durable at the end of their way: tells the senders that asked.
   void far_reached(const std::string& route, uint64_t sequence);
 
-  const IntakeCounters& counters() const { return counters_; }
+  /// Durable ones only.
+  const IntakeCounters& counters() const { return durable_; }
   /// Of routes that lead to files alone: in == delivered.
   std::map<std::string, IntakeCounters> direct_counters() const;
   size_t streams() const { return streams_->size(); }
@@ -121,8 +122,10 @@ class Intake {
   std::map<link::StreamKey, std::weak_ptr<IntakeClient>> clients_;
   std::map<link::StreamKey, Held> held_;
   std::map<link::StreamKey, uint32_t> hold_epochs_;  // HOLDs sent on the stream's present connection
-  IntakeCounters counters_;
+  IntakeCounters counters_;                          // with what is on its way to the disk: what a commit will store
   std::vector<IntakeCounters> direct_;
+  IntakeCounters durable_;
+  std::vector<IntakeCounters> direct_durable_;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> sweep_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -34,6 +34,11 @@ void Tap::accept(port::Message message, std::move_only_function<void(Result<>)> 
       ++counters_.refused;
       return done(fail(spool::errors::full, routes_[i].name));
     }
+  // What cannot cross a link in one frame is refused here, while its publisher still hears of it.
+  if (message.topic.size() + message.properties.size() + message.payload.size() > kMessageMax) {
+    ++counters_.refused;
+    return done(fail("relay.message_too_large", message.topic));
+  }
   event::Block block;
   block.kind = event::BlockKind::message;
   block.id = {self_, ingress_, next_number_, next_number_ + 1};

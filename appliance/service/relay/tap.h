@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/limits.h"
 #include "port/loop.h"
 #include "port/message_sink.h"
 #include "store/commit/committer.h"
@@ -31,6 +32,7 @@ struct TapCounters {
 
 class Tap : public port::MessageTap {
  public:
+  static constexpr size_t kMessageMax = limits::kFrameMax - 64 * 1024;       // with topic and properties
   using Match = std::function<std::vector<size_t>(std::string_view topic)>;  // indices into routes; thread-safe
   Tap(NodeId self, std::vector<TapRoute> routes, Match match, port::Loop& loop, commit::Committer& committer);
   ~Tap() override;

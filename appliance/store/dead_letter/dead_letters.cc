@@ -114,7 +114,8 @@ Result<> DeadLetterFiles::append(const std::vector<port::DeadLetter>& letters) {
   std::map<std::string, std::vector<const port::DeadLetter*>> by_route;
   for (const auto& l : letters) by_route[l.route].push_back(&l);
   for (const auto& [name, theirs] : by_route) {
-    PH_ASSIGN(Route * route, open(name));
+    Route* route = nullptr;
+    PH_ASSIGN(route, open(name));
     std::string frames;
     std::vector<LetterKey> keys;
     std::set<LetterKey> fresh;
