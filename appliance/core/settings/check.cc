@@ -76,7 +76,8 @@ class Check {
     if (at.has("name")) name(s_.node.name, at.place("name"), "node.name");
     if (at.has("site")) name(s_.node.site, at.place("site"), "node.site");
     if (!at.has("name") && !is_name(s_.node.name))
-      out_.error(at.place("name"), "the host's name " + quoted(s_.node.name) + " cannot name a node", "set node.name");
+      out_.error(at.place("name"), "the host's name " + in_quotes(s_.node.name) + " cannot name a node",
+                 "set node.name");
     absolute(s_.node.data_dir, at.place("data_dir"), "node.data_dir");
   }
   void tls_files() {
@@ -149,7 +150,7 @@ class Check {
         if (text.empty()) continue;
         if (endpoint(text, at.item("addresses", a), "upstream.addresses", false)) plain.push_back(text);
         if (!seen.insert(text).second)
-          out_.error(at.item("addresses", a), "address " + quoted(text) + " is there twice", "give it a weight");
+          out_.error(at.item("addresses", a), "address " + in_quotes(text) + " is there twice", "give it a weight");
       }
       transport(u.tls, u.insecure_plain, plain, at, "addresses", "upstream");
     }
@@ -189,10 +190,11 @@ class Check {
   }
   void topic(const std::string& filter, Place place) {
     if (filter.starts_with("$share/") || filter.starts_with("$queue/"))
-      out_.error(place, "`topics` cannot have the shared filter " + quoted(filter),
+      out_.error(place, "`topics` cannot have the shared filter " + in_quotes(filter),
                  "a route gets every message; name the filter without its group");
     else if (filter.size() > 65535 || !mqtt::utf8_valid(filter) || !mqtt::filter_valid(filter))
-      out_.error(place, quoted(filter) + " is not an MQTT topic filter", "+ and # fill a whole level, # is the last");
+      out_.error(place, in_quotes(filter) + " is not an MQTT topic filter",
+                 "+ and # fill a whole level, # is the last");
   }
   void targets(const Route& r, const At& at) {
     const Value* to = at.value("to");
@@ -202,7 +204,8 @@ class Check {
       const Target& target = r.to[t];
       const Place place = at.item("to", t);
       if (target.text.empty()) continue;
-      if (!seen.insert(target.name()).second) out_.error(place, "target " + quoted(target.name()) + " is there twice");
+      if (!seen.insert(target.name()).second)
+        out_.error(place, "target " + in_quotes(target.name()) + " is there twice");
       if (target.kind == Target::Kind::files) files_target(place);
       if (target.kind == Target::Kind::upstream) upstream_target(target.text, place);
       if (target.kind == Target::Kind::mqtt) mqtt_target(target.text, place);
@@ -223,8 +226,8 @@ class Check {
     const std::string_view near = nearest(wanted, known);
     std::string all;
     for (std::string_view k : known) all += (all.empty() ? "" : ", ") + std::string(k);
-    out_.error(place, "there is no upstream " + quoted(wanted),
-               near.empty() ? "known targets: " + all : "did you mean " + quoted(near) + "?");
+    out_.error(place, "there is no upstream " + in_quotes(wanted),
+               near.empty() ? "known targets: " + all : "did you mean " + in_quotes(near) + "?");
   }
   void mqtt_target(const std::string& text, Place place) {
     std::string topic;
@@ -236,7 +239,7 @@ class Check {
       const size_t close = text.find('}', i);
       const std::string_view word = std::string_view(text).substr(i, close == text.npos ? close : close - i + 1);
       if (word != "{topic}" && word != "{category}") {
-        out_.error(place, quoted(word.substr(0, 40)) + " is no part of a topic template",
+        out_.error(place, in_quotes(word.substr(0, 40)) + " is no part of a topic template",
                    "known are {topic} and {category}");
         return;
       }
@@ -244,7 +247,7 @@ class Check {
       i += word.size();
     }
     if (text.size() > kTemplateMax || !mqtt::utf8_valid(topic) || !mqtt::topic_valid(topic) || topic.starts_with('$'))
-      out_.error(place, quoted(text.substr(0, 80)) + " does not make a topic that can be published to");
+      out_.error(place, in_quotes(text.substr(0, 80)) + " does not make a topic that can be published to");
     if (s_.listeners.empty())
       out_.warning(place, "this route publishes to MQTT, but there is no [[listener]] for subscribers");
   }
@@ -256,7 +259,7 @@ class Check {
     if (r.category.empty()) r.category = r.name;
     if (auto fault = event::category_fault(r.category); !fault.empty() && at.has("category"))
       out_.error(at.place("category"),
-                 quoted(r.category.substr(0, 80)) + " cannot be a category: " + std::string(fault));
+                 in_quotes(r.category.substr(0, 80)) + " cannot be a category: " + std::string(fault));
   }
   void default_route() {
     std::optional<size_t> first;
@@ -310,28 +313,29 @@ class Check {
   }
   void tie(std::string_view mask, Place first, size_t first_route, Place second, size_t second_route,
            const std::string& category) {
-    out_.error(second,
-               "mask ties with " + quoted(mask) + " of route " + quoted(s_.routes[first_route].name) + " at line " +
-                   std::to_string(first.line) + ": category " + quoted(category) + " fits both as well",
-               "make one of them longer before its *, or give both to route " + quoted(s_.routes[second_route].name));
+    out_.error(
+        second,
+        "mask ties with " + in_quotes(mask) + " of route " + in_quotes(s_.routes[first_route].name) + " at line " +
+            std::to_string(first.line) + ": category " + in_quotes(category) + " fits both as well",
+        "make one of them longer before its *, or give both to route " + in_quotes(s_.routes[second_route].name));
   }
   void unused_upstreams() {
     for (size_t i = 0; i < s_.upstreams.size(); ++i)
       if (const std::string& called = s_.upstreams[i].name;
           !called.empty() && called != "files" && !used_.contains(called))
-        out_.warning(root_.row("upstream", i).place("name"), "no route sends to upstream " + quoted(called));
+        out_.warning(root_.row("upstream", i).place("name"), "no route sends to upstream " + in_quotes(called));
   }
 
   // --- values
   void name(const std::string& text, Place place, std::string_view key) {
     if (!is_name(text))
-      out_.error(place, "`" + std::string(key) + "` is " + quoted(text.substr(0, 80)) +
+      out_.error(place, "`" + std::string(key) + "` is " + in_quotes(text.substr(0, 80)) +
                             "; it must be 1 to 64 letters, digits, '.', '_' or '-', first a letter or digit");
   }
   void unique(std::map<std::string, Place>& names, const std::string& text, Place place, std::string_view what) {
     const auto [it, fresh] = names.emplace(text, place);
     if (!fresh && !text.empty())
-      out_.error(place, "a second " + std::string(what) + " " + quoted(text),
+      out_.error(place, "a second " + std::string(what) + " " + in_quotes(text),
                  "the first is at line " + std::to_string(it->second.line));
   }
   void absolute(std::string& path, Place place, std::string_view key) {
@@ -356,7 +360,7 @@ class Check {
     std::string sample = text;
     std::replace(sample.begin(), sample.end(), '*', 'x');
     if (auto fault = event::category_fault(sample); !fault.empty())
-      out_.error(place, "`" + std::string(key) + "`: " + quoted(text.substr(0, 80)) +
+      out_.error(place, "`" + std::string(key) + "`: " + in_quotes(text.substr(0, 80)) +
                             " can match no category: " + std::string(fault));
   }
   std::optional<HostPort> endpoint(const std::string& text, Place place, std::string_view key, bool to_listen) {
@@ -379,7 +383,7 @@ class Check {
     for (const std::string& text : addresses) {
       const auto parsed = parse_host_port(text, true);
       if (!parsed || parsed->is_loopback()) continue;
-      out_.error(at.place(key), std::string(table) + ": " + quoted(text) + " would be used without TLS",
+      out_.error(at.place(key), std::string(table) + ": " + in_quotes(text) + " would be used without TLS",
                  "add a [tls] table, or `insecure_plain = true` here if that is meant");
       return;
     }

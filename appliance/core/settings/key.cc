@@ -43,7 +43,7 @@ bool Field::expect(const Value& value, Value::Kind kind, std::string_view wanted
   if (value.is(Value::Kind::string) && (kind == Value::Kind::integer || kind == Value::Kind::boolean))
     hint = "write " + shortened(value.text) + " without quotes";
   if (value.is(Value::Kind::string) && kind == Value::Kind::array)
-    hint = "write [" + quoted(shortened(value.text)) + "]";
+    hint = "write [" + in_quotes(shortened(value.text)) + "]";
   if (value.is(Value::Kind::array) && kind == Value::Kind::string) hint = "write it without brackets";
   error(value.place, name() + " must be " + std::string(wanted) + ", not " + std::string(kind_name(value.kind)), hint);
   return false;
@@ -60,7 +60,7 @@ bool Field::not_built(Place place, std::string_view value) const {
   return false;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (unsigned char c : text) {
     static constexpr char kDigits[] = "0123456789abcdef";
@@ -80,7 +80,7 @@ std::string quoted(std::string_view text) {
 
 std::string quoted_list(const std::vector<std::string>& list) {
   std::string out = "[";
-  for (const std::string& s : list) out += (out.size() > 1 ? ", " : "") + quoted(s);
+  for (const std::string& s : list) out += (out.size() > 1 ? ", " : "") + in_quotes(s);
   return out + "]";
 }
 
@@ -152,19 +152,19 @@ std::optional<size_t> read_choice(const Value& value, const Field& field, const 
   if (!field.expect(value, Value::Kind::string, choices_text(names))) return std::nullopt;
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i] != value.text) continue;
-    if (field.not_built(value.place, quoted(value.text))) return std::nullopt;
+    if (field.not_built(value.place, in_quotes(value.text))) return std::nullopt;
     return i;
   }
   const std::string_view near = nearest(value.text, names);
-  field.error(value.place, field.name() + " is " + quoted(shortened(value.text)) + ", not " + choices_text(names),
-              near.empty() ? "" : "did you mean " + quoted(near) + "?");
+  field.error(value.place, field.name() + " is " + in_quotes(shortened(value.text)) + ", not " + choices_text(names),
+              near.empty() ? "" : "did you mean " + in_quotes(near) + "?");
   return std::nullopt;
 }
 
 std::string choices_text(const std::vector<std::string_view>& names) {
   std::string out;
   for (size_t i = 0; i < names.size(); ++i)
-    out += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + quoted(names[i]);
+    out += (i == 0 ? "" : i + 1 == names.size() ? " or " : ", ") + in_quotes(names[i]);
   return out;
 }
 

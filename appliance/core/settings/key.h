@@ -55,7 +55,7 @@ struct Key {
   }
 };
 
-std::string quoted(std::string_view text);  // as a TOML string
+std::string in_quotes(std::string_view text);  // as a TOML string
 std::string quoted_list(const std::vector<std::string>& list);
 
 std::optional<uint64_t> read_integer(const Value& value, const Field& field, uint64_t min, uint64_t max);
@@ -76,7 +76,7 @@ Key<Row> text(std::string_view name, std::string Row::* member, std::string_view
           [member](Row& row, const Value& v, const Field& f) {
             if (f.expect(v, Value::Kind::string, "a string")) row.*member = v.text;
           },
-          [member](const Row& row) { return (row.*member).empty() ? std::string() : quoted(row.*member); },
+          [member](const Row& row) { return (row.*member).empty() ? std::string() : in_quotes(row.*member); },
           "",
           false};
 }
@@ -139,7 +139,7 @@ Key<Row> size(std::string_view name, Member Row::* member, Bytes min, Bytes max,
           },
           [member](const Row& row) {
             const std::optional<Bytes> value = row.*member;
-            return value ? quoted(format_size(*value)) : std::string();
+            return value ? in_quotes(format_size(*value)) : std::string();
           },
           "",
           false};
@@ -157,7 +157,7 @@ Key<Row> duration(std::string_view name, Member Row::* member, Duration min, Dur
           },
           [member](const Row& row) {
             const std::optional<Duration> value = row.*member;
-            return value ? quoted(format_duration(*value)) : std::string();
+            return value ? in_quotes(format_duration(*value)) : std::string();
           },
           "",
           false};
@@ -179,7 +179,7 @@ Key<Row> choice(std::string_view name, Member Row::* member, std::vector<std::pa
           [=](const Row& row) {
             const std::optional<Choice> value = row.*member;
             for (const auto& c : choices)
-              if (value == c.second) return quoted(c.first);
+              if (value == c.second) return in_quotes(c.first);
             return std::string();
           },
           "",

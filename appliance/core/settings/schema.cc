@@ -158,7 +158,7 @@ Key<Upstream> balance_key() {
             else
               read_choice(v, f, {"round_robin"});
           },
-          [](const Upstream&) { return quoted("round_robin"); },
+          [](const Upstream&) { return in_quotes("round_robin"); },
           "",
           false};
 }
