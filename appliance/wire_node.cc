@@ -127,6 +127,12 @@ Result<> Node::open_identity() {
   return {};
 }
 
+Result<> Node::lock(const std::string& directory, const std::string& use) {
+  PH_ASSIGN(auto taken, io::DirectoryLock::take(directory, use));
+  locks_.push_back(std::move(taken));
+  return {};
+}
+
 Result<> Node::open_tls() {
   if (!settings_.tls) return {};
   io::TlsOptions options{
@@ -141,6 +147,7 @@ Result<> Node::open_tls() {
 Result<> Node::open_files_sink() {
   if (!settings_.receiver || settings_.receiver->dir.empty()) return {};
   PH_TRY(files_.make_directories(settings_.receiver->dir));  // told now, not when the first event comes
+  PH_TRY(lock(settings_.receiver->dir, "receiver.dir"));
   chunk::FilesSinkOptions options;
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";
@@ -191,6 +198,7 @@ Result<> Node::open_spools() {
 Result<> Node::open_agent() {
   if (!settings_.agent) return {};
   const settings::Agent& from = *settings_.agent;
+  PH_TRY(lock(from.dir, "agent.dir"));
   agent::AgentOptions options;
   options.directory = from.dir;
   options.line_max = from.line_max.value;

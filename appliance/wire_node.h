@@ -15,6 +15,7 @@
 #include "core/route/route_table.h"
 #include "core/settings/settings.h"
 #include "host/notify.h"
+#include "io/directory_lock.h"
 #include "io/disk_queue.h"
 #include "io/http_unix.h"
 #include "io/inotify.h"
@@ -62,6 +63,7 @@ class Node {
   };
 
   Result<> open_identity();
+  Result<> lock(const std::string& directory, const std::string& use);
   Result<> open_files_sink();
   Result<> open_tls();
   Result<> open_spools();
@@ -84,6 +86,7 @@ class Node {
   std::unique_ptr<io::IoDiskQueue> disk_;
   io::PosixFiles files_;
   std::unique_ptr<io::LevelStore> store_;
+  std::vector<std::unique_ptr<io::DirectoryLock>> locks_;
   NodeId id_;
   uint64_t incarnation_ = 0;
   Instant started_{};
