@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <boost/json/src.hpp>
+#include <boost/json.hpp>
 
 namespace ph::admin {
 namespace {
