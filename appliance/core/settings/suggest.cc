@@ -1,6 +1,7 @@
 #include "core/settings/suggest.h"
 
 #include <algorithm>
+#include <cstdint>
 
 namespace ph::settings {
 
