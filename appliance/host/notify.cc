@@ -25,10 +25,7 @@ struct Watchdog::Beats {
 };
 
 Watchdog::Watchdog(port::Loop& loop, std::vector<port::Loop*> workers)
-    : loop_(loop),
-      workers_(std::move(workers)),
-      beats_(std::make_shared<Beats>(workers_.size())),
-      timer_(loop.make_timer()) {
+    : workers_(std::move(workers)), beats_(std::make_shared<Beats>(workers_.size())), timer_(loop.make_timer()) {
   uint64_t usec = 0;
   if (sd_watchdog_enabled(0, &usec) <= 0) return;
   interval_ = std::chrono::microseconds(usec) / 2;

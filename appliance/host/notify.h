@@ -26,7 +26,6 @@ class Watchdog {
   struct Beats;
   void beat();
 
-  port::Loop& loop_;
   std::vector<port::Loop*> workers_;
   Duration interval_{};
   std::shared_ptr<Beats> beats_;  // shared with tasks that may outlive us
