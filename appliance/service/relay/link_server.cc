@@ -124,7 +124,6 @@ class LinkServer::Session : public port::ConnectionHandler,
     if (auto* hello = std::get_if<link::Hello>(&frame)) return on_hello(*hello);
     if (!ready_) return protocol_error("a frame before HELLO");
     if (auto* events = std::get_if<link::Events>(&frame)) {
-      received_ += bytes;
       if (!server_.intake_.take(key(events->stream), hello_.site, *events, bytes, shared_from_this()))
         protocol_error("EVENTS that cannot be taken");
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
@@ -216,7 +215,6 @@ class LinkServer::Session : public port::ConnectionHandler,
   bool flush_posted_ = false;
   size_t resumes_waiting_ = 0;
   std::map<StreamId, link::Ack> acks_;
-  uint64_t received_ = 0;
   uint64_t consumed_ = 0;
   uint64_t granted_ = 0;
 };
