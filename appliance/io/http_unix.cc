@@ -159,7 +159,8 @@ class HttpUnixServer::Session final : public std::enable_shared_from_this<HttpUn
       if (failed || self->core_->stopped) return;
       if (self->response_.keep_alive()) return self->read();
       error_code ignored;
-      self->stream_.socket().shutdown(asio::socket_base::shutdown_send, ignored);
+      self->stream_.socket().shutdown(asio::socket_base::shutdown_send,
+                                      ignored);  // NOLINT(bugprone-unused-return-value): told by its argument
     });
   }
 
@@ -196,7 +197,7 @@ void HttpUnixServer::Core::accept_some() {
     }
     UnixSocket client(socket.get_executor());
     error_code failed;
-    client.assign(Unix(), descriptor, failed);
+    client.assign(Unix(), descriptor, failed);  // NOLINT(bugprone-unused-return-value): told by its argument
     if (failed)
       ::close(descriptor);
     else
@@ -207,7 +208,7 @@ void HttpUnixServer::Core::accept_some() {
 void HttpUnixServer::Core::stop() {
   stopped = true;
   error_code ignored;
-  socket.close(ignored);
+  socket.close(ignored);  // NOLINT(bugprone-unused-return-value): told by its argument
   pause.cancel();
   for (Stream* s : streams) s->close();
   if (struct stat found{}; ::lstat(path.c_str(), &found) == 0 && found.st_ino == inode) ::unlink(path.c_str());
@@ -272,7 +273,7 @@ Result<HttpResponse> http_unix(const std::string& socket_path, const HttpRequest
   if (descriptor < 0) return fail_errno(http_errors::failed, socket_path, errno);
   UnixSocket socket(context.get_executor());
   error_code outcome;
-  socket.assign(Unix(), descriptor, outcome);
+  socket.assign(Unix(), descriptor, outcome);  // NOLINT(bugprone-unused-return-value): told by its argument
   if (outcome) {
     ::close(descriptor);
     return std::unexpected(client_error(socket_path, outcome, bound));

@@ -51,6 +51,10 @@ class HttpUnix : public testing::Test {
   }
   int connect_raw() {
     int descriptor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) {
+      ADD_FAILURE() << "no socket";
+      return descriptor;
+    }
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
     path.copy(address.sun_path, sizeof address.sun_path - 1);
@@ -133,8 +137,8 @@ TEST_F(HttpUnix, drops_clients_that_do_not_ask_and_goes_on) {
   int silent = connect_raw();
   int half = connect_raw();
   (void)!::send(half, "GET / HT", 8, MSG_NOSIGNAL);
-  EXPECT_SOON(loop, server->connections() == 2);
-  EXPECT_SOON(loop, server->connections() == 0);
+  PH_EXPECT_SOON(loop, server->connections() == 2);
+  PH_EXPECT_SOON(loop, server->connections() == 0);
   ::close(silent);
   ::close(half);
   start();
@@ -149,19 +153,19 @@ TEST_F(HttpUnix, closes_connections_above_its_maximum) {
   }
   bool turned = false;
   loop.post([&] { turned = true; });
-  EXPECT_SOON(loop, turned);
+  PH_EXPECT_SOON(loop, turned);
   EXPECT_EQ(server->connections(), kHttpConnectionsMax);
   for (int d : descriptors) ::close(d);
-  EXPECT_SOON(loop, server->connections() == 0);
+  PH_EXPECT_SOON(loop, server->connections() == 0);
 }
 
 TEST_F(HttpUnix, may_be_destroyed_with_connections_open) {
   int descriptor = connect_raw();
-  EXPECT_SOON(loop, server->connections() == 1);
+  PH_EXPECT_SOON(loop, server->connections() == 1);
   server.reset();
   bool turned = false;
   loop.post([&] { turned = true; });
-  EXPECT_SOON(loop, turned);
+  PH_EXPECT_SOON(loop, turned);
   ::close(descriptor);
 }
 

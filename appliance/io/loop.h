@@ -23,7 +23,7 @@
 #include "port/network.h"
 
 namespace boost::asio {
-class io_context;
+class io_context;  // NOLINT(readability-identifier-naming): Asio's name
 }
 
 namespace ph::io {

@@ -18,7 +18,7 @@ TEST(Loop, runs_posted_tasks_in_order) {
   std::vector<int> seen;
   for (int i = 0; i < 10'000; ++i) loop.post([&seen, i] { seen.push_back(i); });
   EXPECT_TRUE(seen.empty()) << "never from inside post()";
-  EXPECT_SOON(loop, seen.size() == 10'000);
+  PH_EXPECT_SOON(loop, seen.size() == 10'000);
   for (int i = 0; i < 10'000; ++i) ASSERT_EQ(seen[static_cast<size_t>(i)], i);
 }
 
@@ -94,7 +94,7 @@ TEST(Timer, fires_in_order_of_time) {
   late->start(20ms, [&] { order += "late"; });
   early->start(5ms, [&] { order += "early "; });
   EXPECT_TRUE(late->pending());
-  EXPECT_SOON(loop, !late->pending());
+  PH_EXPECT_SOON(loop, !late->pending());
   EXPECT_EQ(order, "early late");
   EXPECT_GE(loop.now() - start, 20ms);
 }
@@ -116,12 +116,12 @@ TEST(Timer, never_runs_a_cancelled_or_replaced_task) {
   other->start(0ms, [&] { ++wrong; });
   gone->start(0ms, [&] { ++wrong; });
   std::this_thread::yield();
-  EXPECT_SOON(loop, right == 1);
+  PH_EXPECT_SOON(loop, right == 1);
   EXPECT_FALSE(other->pending());
   auto end = loop.make_timer();
   bool ended = false;
   end->start(5ms, [&] { ended = true; });
-  EXPECT_SOON(loop, ended);
+  PH_EXPECT_SOON(loop, ended);
   EXPECT_EQ(wrong, 0);
 }
 
@@ -136,7 +136,7 @@ TEST(Timer, may_be_restarted_and_destroyed_by_its_own_task) {
       timer.reset();
   };
   timer->start(1ms, [&] { again(); });
-  EXPECT_SOON(loop, rounds == 3);
+  PH_EXPECT_SOON(loop, rounds == 3);
   EXPECT_EQ(timer, nullptr);
 }
 
@@ -158,7 +158,7 @@ TEST(DiskQueue, runs_jobs_in_order_off_the_loop_and_done_on_it) {
           dones.push_back(i);
           done_off_loop |= std::this_thread::get_id() != here;
         });
-  EXPECT_SOON(loop, dones.size() == 500);
+  PH_EXPECT_SOON(loop, dones.size() == 500);
   EXPECT_FALSE(job_on_loop);
   EXPECT_FALSE(done_off_loop);
   EXPECT_EQ(disk.waiting(), 0u);
@@ -177,7 +177,7 @@ TEST(DiskQueue, finishes_all_jobs_before_it_ends) {
     for (int i = 0; i < 1000; ++i) disk.run([&] { ++ran; }, [&] { ++done; });
   }
   EXPECT_EQ(ran, 1000);
-  EXPECT_SOON(loop, done == 1000);
+  PH_EXPECT_SOON(loop, done == 1000);
 }
 
 TEST(Signals, arrive_as_calls_on_the_loop) {
@@ -187,11 +187,11 @@ TEST(Signals, arrive_as_calls_on_the_loop) {
   {
     Signals signals(loop, [&](int number) { stops += number; }, [&] { ++reloads; });
     ::kill(::getpid(), SIGHUP);
-    EXPECT_SOON(loop, reloads == 1);
+    PH_EXPECT_SOON(loop, reloads == 1);
     ::kill(::getpid(), SIGTERM);
-    EXPECT_SOON(loop, stops == SIGTERM);
+    PH_EXPECT_SOON(loop, stops == SIGTERM);
     ::kill(::getpid(), SIGHUP);
-    EXPECT_SOON(loop, reloads == 2);
+    PH_EXPECT_SOON(loop, reloads == 2);
   }
   ignore_signals();
   ::kill(::getpid(), SIGPIPE);

@@ -16,6 +16,7 @@ namespace {
 std::string shell(const std::string& command) {
   std::string output;
   FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
+  if (!pipe) return "[no shell]";
   char buffer[4096];
   while (size_t n = std::fread(buffer, 1, sizeof buffer, pipe)) output.append(buffer, n);
   if (int status = ::pclose(pipe)) output += "[exit " + std::to_string(status) + "]";

@@ -255,15 +255,15 @@ TEST_F(Files, watcher_tells_where_something_changed) {
   Watched watched(loop);
   ASSERT_TRUE(watched.watcher->add(dir.path()).has_value());
   write_file(dir / "a", "line\n");
-  EXPECT_SOON(loop, watched.saw(dir.path(), "a"));
+  PH_EXPECT_SOON(loop, watched.saw(dir.path(), "a"));
   EXPECT_EQ(std::ranges::count_if(watched.seen, [](const auto& e) { return e.name == "a"; }), 1)
       << "create, write and close in one read are told once";
   watched.seen.clear();
   ASSERT_TRUE(files.rename(dir / "a", dir / "b").has_value());
-  EXPECT_SOON(loop, watched.saw(dir.path(), "a") && watched.saw(dir.path(), "b"));
+  PH_EXPECT_SOON(loop, watched.saw(dir.path(), "a") && watched.saw(dir.path(), "b"));
   watched.seen.clear();
   ASSERT_TRUE(files.unlink(dir / "b").has_value());
-  EXPECT_SOON(loop, watched.saw(dir.path(), "b"));
+  PH_EXPECT_SOON(loop, watched.saw(dir.path(), "b"));
 }
 
 TEST_F(Files, watcher_tells_when_a_directory_goes_and_can_watch_its_successor) {
@@ -275,14 +275,14 @@ TEST_F(Files, watcher_tells_when_a_directory_goes_and_can_watch_its_successor) {
     ASSERT_TRUE(watched.watcher->add(dir / "sub").has_value());
     auto gone = moved ? files.rename(dir / "sub", dir / "away") : files.remove_directory(dir / "sub");
     ASSERT_TRUE(gone.has_value());
-    EXPECT_SOON(loop, watched.saw(dir / "sub", ""));
+    PH_EXPECT_SOON(loop, watched.saw(dir / "sub", ""));
     watched.seen.clear();
   }
   ASSERT_TRUE(files.make_directories(dir / "sub").has_value());
   ASSERT_TRUE(watched.watcher->add(dir / "sub").has_value());
   write_file(dir / "away/x", "");
   write_file(dir / "sub/y", "");
-  EXPECT_SOON(loop, watched.saw(dir / "sub", "y"));
+  PH_EXPECT_SOON(loop, watched.saw(dir / "sub", "y"));
   EXPECT_FALSE(watched.saw(dir / "sub", "x")) << "what was moved away is not followed under its old name";
 }
 
@@ -296,7 +296,7 @@ TEST_F(Files, watcher_is_silent_after_remove) {
   write_file(dir / "one/x", "");
   watched.watcher->remove(dir / "one");
   write_file(dir / "two/y", "");
-  EXPECT_SOON(loop, watched.saw(dir / "two", "y"));
+  PH_EXPECT_SOON(loop, watched.saw(dir / "two", "y"));
   EXPECT_FALSE(watched.saw(dir / "one", "x"));
 }
 
@@ -308,7 +308,7 @@ TEST_F(Files, watcher_may_be_destroyed_by_its_own_callback) {
   watcher = std::move(*made);
   ASSERT_TRUE(watcher->add(dir.path()).has_value());
   write_file(dir / "x", "");
-  EXPECT_SOON(loop, watcher == nullptr);
+  PH_EXPECT_SOON(loop, watcher == nullptr);
 }
 
 }  // namespace

@@ -57,13 +57,14 @@ class Recorder final : public port::ConnectionHandler {
 class Server {
  public:
   explicit Server(IoLoop& loop, port::ListenOptions options = {}, std::function<void(Recorder&)> prepare = {}) {
-    auto made = loop.listen({"127.0.0.1", 0}, std::move(options), [this, prepare](auto&& connection) {
-      auto recorder = std::make_unique<Recorder>();
-      recorder->connection = std::move(connection);
-      if (prepare) prepare(*recorder);
-      clients.push_back(std::move(recorder));
-      return clients.back().get();
-    });
+    auto made = loop.listen({"127.0.0.1", 0}, std::move(options),
+                            [this, prepare](std::unique_ptr<port::Connection>&& connection) {
+                              auto recorder = std::make_unique<Recorder>();
+                              recorder->connection = std::move(connection);
+                              if (prepare) prepare(*recorder);
+                              clients.push_back(std::move(recorder));
+                              return clients.back().get();
+                            });
     EXPECT_TRUE(made.has_value()) << (made ? "" : made.error().to_string());
     if (made) listener = std::move(*made);
   }
@@ -76,7 +77,7 @@ class Server {
 inline constexpr Duration kTestBound = 20s;  // never waited for when all is well
 
 /// Runs the loop until `done`; a test that gets there late fails with the name of what did not come.
-#define EXPECT_SOON(loop, ...) \
+#define PH_EXPECT_SOON(loop, ...) \
   ASSERT_TRUE((loop).run_until([&] { return (__VA_ARGS__); }, kTestBound)) << "did not come: " #__VA_ARGS__
 
 /// Frames of the tests: 4 bytes of length, little-endian, then as many bytes. Appends the payloads to `frames`.

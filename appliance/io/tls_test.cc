@@ -105,14 +105,14 @@ TEST_F(Tls, both_sides_know_each_other_by_name) {
   Recorder client;
   client.connection = loop.connect(server.at(), connecting(ours("client")), client);
   client.connection->send_copy("early");
-  EXPECT_SOON(loop, client.opened && server.clients.size() == 1 && server.clients[0]->data == "early");
+  PH_EXPECT_SOON(loop, client.opened && server.clients.size() == 1 && server.clients[0]->data == "early");
   EXPECT_TRUE(client.connection->peer().encrypted);
   EXPECT_EQ(client.connection->peer().certificate_name, "server");
   Recorder& there = *server.clients[0];
   EXPECT_TRUE(there.connection->peer().encrypted);
   EXPECT_EQ(there.connection->peer().certificate_name, "client");
   there.connection->send(Slice(std::string("answer")));
-  EXPECT_SOON(loop, client.data == "answer");
+  PH_EXPECT_SOON(loop, client.data == "answer");
   EXPECT_EQ(loop.counters().handshakes.value(), 2u);
 }
 
@@ -122,7 +122,7 @@ TEST_F(Tls, checks_the_server_by_dns_name_and_by_address) {
     Server server(loop, listening(ours("server")));
     Recorder client;
     client.connection = loop.connect(server.at(), connecting(ours("client"), name), client);
-    EXPECT_SOON(loop, client.opened || client.closed);
+    PH_EXPECT_SOON(loop, client.opened || client.closed);
     EXPECT_TRUE(client.opened) << name << ": " << client.closed->to_string();
   }
   for (std::string name : {"other-name", "127.0.0.2", "::1"}) {
@@ -159,7 +159,7 @@ TEST_F(Tls, a_client_without_certificate_is_refused_unless_that_is_allowed) {
     Server server(loop, listening(context(options)));
     Recorder client;
     client.connection = loop.connect(server.at(), connecting(context(authorities->options("ours", "", ""))), client);
-    EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
+    PH_EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
     EXPECT_EQ(server.clients[0]->connection->peer().certificate_name, "");
   }
 }
@@ -199,7 +199,7 @@ TEST_F(Tls, garbage_on_a_tls_port_reaches_no_handler) {
     int descriptor = plain_socket(server.at());
     (void)!::send(descriptor, garbage.data(), garbage.size(), MSG_NOSIGNAL);
     ::shutdown(descriptor, SHUT_WR);
-    EXPECT_SOON(loop, loop.counters().handshake_failures.value() == 1);
+    PH_EXPECT_SOON(loop, loop.counters().handshake_failures.value() == 1);
     EXPECT_TRUE(server.clients.empty());
     ::close(descriptor);
   }
@@ -211,14 +211,14 @@ TEST_F(Tls, a_stalled_handshake_is_bounded) {
   Server server(loop, listening(ours("server")));
   int descriptor = plain_socket(server.at());
   (void)!::send(descriptor, "\x16\x03\x01", 3, MSG_NOSIGNAL);  // and then nothing
-  EXPECT_SOON(loop, loop.counters().handshake_failures.value() == 1);
+  PH_EXPECT_SOON(loop, loop.counters().handshake_failures.value() == 1);
   EXPECT_TRUE(server.clients.empty());
   ::close(descriptor);
 
   Server plain(loop);  // answers nothing to a client that speaks TLS
   Recorder client;
   client.connection = loop.connect(plain.at(), connecting(ours("client")), client);
-  EXPECT_SOON(loop, client.closed.has_value());
+  PH_EXPECT_SOON(loop, client.closed.has_value());
   EXPECT_TRUE(says(*client.closed, "took too long")) << client.closed->to_string();
 }
 
@@ -240,7 +240,7 @@ TEST_F(Tls, many_handshakes_do_not_starve_who_is_connected) {
   };
   talker.at_open = [](port::Connection& connection) { connection.send_copy("?"); };
   talker.connection = loop.connect(plain.at(), {}, talker);
-  EXPECT_SOON(loop, answers > 0);
+  PH_EXPECT_SOON(loop, answers > 0);
   std::vector<std::unique_ptr<Recorder>> clients;
   auto client_context = ours("client");
   for (int i = 0; i < 30; ++i) {
@@ -248,7 +248,7 @@ TEST_F(Tls, many_handshakes_do_not_starve_who_is_connected) {
     clients.back()->connection = loop.connect(server.at(), connecting(client_context), *clients.back());
   }
   int before = answers;
-  EXPECT_SOON(loop, server.clients.size() == 30);
+  PH_EXPECT_SOON(loop, server.clients.size() == 30);
   EXPECT_GT(answers - before, 20) << "answers while 60 handshakes were computed";
 }
 
@@ -277,7 +277,7 @@ TEST_F(Tls, twenty_megabytes_come_back_unchanged) {
       client.connection->send(Slice(bytes.substr(at, size)));
     at += size;
   }
-  EXPECT_SOON(loop, client.data.size() == bytes.size());
+  PH_EXPECT_SOON(loop, client.data.size() == bytes.size());
   EXPECT_TRUE(client.data == bytes);
   EXPECT_FALSE(client.closed);
 }
@@ -287,7 +287,7 @@ TEST_F(Tls, gathers_small_sends_of_a_turn_into_one_record) {
   Server server(loop, listening(ours("server")));
   Recorder client;
   client.connection = loop.connect(server.at(), connecting(ours("client")), client);
-  EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
+  PH_EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
   uint64_t before = loop.counters().writes.value();
   std::string expected;
   for (int i = 0; i < 50; ++i) {
@@ -295,7 +295,7 @@ TEST_F(Tls, gathers_small_sends_of_a_turn_into_one_record) {
     client.connection->send_copy("x");
     expected += std::string(150, static_cast<char>('a' + i % 26)) + "x";
   }
-  EXPECT_SOON(loop, server.clients[0]->data == expected);
+  PH_EXPECT_SOON(loop, server.clients[0]->data == expected);
   EXPECT_EQ(loop.counters().writes.value() - before, 1u);
 }
 
@@ -304,13 +304,13 @@ TEST_F(Tls, output_to_a_peer_that_does_not_read_is_held_back_and_close_is_bounde
   Server server(loop, listening(ours("server")));
   Recorder client;
   client.connection = loop.connect(server.at(), connecting(ours("client")), client);
-  EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
+  PH_EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
   Recorder& there = *server.clients[0];
   there.connection->pause_reading(true);
   client.connection->send(Slice(noise(30'000'000, 1)));
   client.connection->notify_below(1000);
   uint64_t written = 0;
-  EXPECT_SOON(loop, [&] {
+  PH_EXPECT_SOON(loop, [&] {
     uint64_t now = loop.counters().bytes_written.value();
     bool still = now > 10'000 && now == written;
     written = now;
@@ -320,7 +320,7 @@ TEST_F(Tls, output_to_a_peer_that_does_not_read_is_held_back_and_close_is_bounde
   EXPECT_GT(client.connection->unsent_bytes(), 1'000'000u);
   EXPECT_EQ(client.drained, 0);
   client.connection->close(50ms);
-  EXPECT_SOON(loop, client.closed.has_value());
+  PH_EXPECT_SOON(loop, client.closed.has_value());
   EXPECT_EQ(client.closed->code, port::net_errors::closed_here);
 }
 
@@ -329,12 +329,12 @@ TEST_F(Tls, close_delivers_everything_and_an_orderly_end) {
   Server server(loop, listening(ours("server")));
   Recorder client;
   client.connection = loop.connect(server.at(), connecting(ours("client")), client);
-  EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
+  PH_EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
   std::string bytes = noise(3'000'000, 2);
   client.connection->send(Slice(bytes));
   client.connection->close(20s);
   Recorder& there = *server.clients[0];
-  EXPECT_SOON(loop, there.closed && client.closed);
+  PH_EXPECT_SOON(loop, there.closed && client.closed);
   EXPECT_TRUE(there.data == bytes);
   EXPECT_EQ(there.closed->code, port::net_errors::closed);
   EXPECT_EQ(client.closed->code, port::net_errors::closed_here);
@@ -347,13 +347,13 @@ TEST_F(Tls, data_that_comes_with_the_end_of_the_handshake_is_delivered_also_afte
   Recorder client;
   client.connection = loop.connect(server.at(), connecting(ours("client")), client);
   client.connection->send_copy("in one flight with Finished");
-  EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
+  PH_EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
   bool turned = false;
   loop.post([&] { turned = true; });
-  EXPECT_SOON(loop, turned && client.connection->unsent_bytes() == 0);
+  PH_EXPECT_SOON(loop, turned && client.connection->unsent_bytes() == 0);
   EXPECT_EQ(server.clients[0]->data, "");
   server.clients[0]->connection->pause_reading(false);
-  EXPECT_SOON(loop, server.clients[0]->data == "in one flight with Finished");
+  PH_EXPECT_SOON(loop, server.clients[0]->data == "in one flight with Finished");
 }
 
 TEST_F(Tls, destroying_connections_in_every_state_is_safe) {
@@ -373,7 +373,7 @@ TEST_F(Tls, destroying_connections_in_every_state_is_safe) {
     if (turns % 2) server.listener.reset();
     bool turned = false;
     loop.post([&] { turned = true; });
-    EXPECT_SOON(loop, turned);
+    PH_EXPECT_SOON(loop, turned);
     EXPECT_FALSE(client.closed);
   }
 }
@@ -421,7 +421,7 @@ TEST_F(Tls, loading_says_which_file_is_wrong) {
 TEST_F(Tls, reload_is_for_new_connections_and_a_bad_one_changes_nothing) {
   TemporaryDirectory dir;
   auto place = [&](const TlsOptions& from) {
-    for (auto [a, b] : {std::pair(from.ca_file, "ca"), {from.certificate_file, "crt"}, {from.key_file, "key"}})
+    for (const auto& [a, b] : {std::pair(from.ca_file, "ca"), {from.certificate_file, "crt"}, {from.key_file, "key"}})
       std::filesystem::copy_file(a, dir / b, std::filesystem::copy_options::overwrite_existing);
   };
   place(authorities->options("ours", "ours", "server"));
@@ -435,14 +435,14 @@ TEST_F(Tls, reload_is_for_new_connections_and_a_bad_one_changes_nothing) {
   Server server(loop, listening(reloaded));
   Recorder before;
   before.connection = loop.connect(server.at(), connecting(ours("client")), before);
-  EXPECT_SOON(loop, before.opened);
+  PH_EXPECT_SOON(loop, before.opened);
 
   write_file(dir / "key", "not a key");
   EXPECT_FALSE(reloaded->reload().has_value());
   EXPECT_EQ(reloaded->expires().value(), first_expiry);
   Recorder still;
   still.connection = loop.connect(server.at(), connecting(ours("client")), still);
-  EXPECT_SOON(loop, still.opened);
+  PH_EXPECT_SOON(loop, still.opened);
 
   place(authorities->options("theirs", "theirs", "server"));
   ASSERT_TRUE(reloaded->reload().has_value());
@@ -451,9 +451,9 @@ TEST_F(Tls, reload_is_for_new_connections_and_a_bad_one_changes_nothing) {
   Recorder new_world;
   auto theirs = context(authorities->options("theirs", "theirs", "client"));
   new_world.connection = loop.connect(server.at(), connecting(theirs), new_world);
-  EXPECT_SOON(loop, new_world.opened && old_world.closed);
+  PH_EXPECT_SOON(loop, new_world.opened && old_world.closed);
   before.connection->send_copy("still here");
-  EXPECT_SOON(loop, server.clients[0]->data == "still here");
+  PH_EXPECT_SOON(loop, server.clients[0]->data == "still here");
 }
 
 /// Runs a command in the background and serves `loop` until it ends.

@@ -9,9 +9,8 @@
 #include "io/loop.h"
 #include "port/network.h"
 
+namespace ph {
 namespace {
-
-using namespace ph;
 
 constexpr size_t kMessage = 64;
 
@@ -37,7 +36,7 @@ void messages_echoed(benchmark::State& state) {
   io::IoLoop loop;
   uint64_t echoed = 0;
   std::vector<std::unique_ptr<Echo>> servers;
-  auto listener = loop.listen({"127.0.0.1", 0}, {}, [&](auto&& connection) {
+  auto listener = loop.listen({"127.0.0.1", 0}, {}, [&](std::unique_ptr<port::Connection>&& connection) {
     servers.push_back(std::make_unique<Echo>(nullptr));
     servers.back()->connection = std::move(connection);
     return servers.back().get();
@@ -82,3 +81,4 @@ void tasks_posted(benchmark::State& state) {
 BENCHMARK(tasks_posted);
 
 }  // namespace
+}  // namespace ph
