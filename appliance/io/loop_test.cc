@@ -46,12 +46,15 @@ TEST(Loop, takes_posts_from_many_threads_each_in_order) {
 
 TEST(Loop, slows_other_threads_when_its_mailbox_is_full_and_loses_nothing) {
   IoLoop loop;
+  std::atomic<bool> busy{false};
   std::atomic<bool> may_go_on{false};
   size_t ran = 0;
   std::thread runner([&] { loop.run(); });
   loop.post([&] {
+    busy = true;
     while (!may_go_on) std::this_thread::yield();  // a loop that is busy
   });
+  while (!busy) std::this_thread::yield();  // else the loop may take some of the posts together with this one
   std::thread producer([&] {
     for (size_t i = 0; i < kMailboxMax + 2; ++i) loop.post([&] { ++ran; });
     loop.post([&] { loop.stop(); });
