@@ -44,6 +44,9 @@ std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
   return out;
 }
 
+// One list, of which a room of the same floor cannot include the other's.
+static_assert(static_cast<int>(settings::SharedStrategy::local) == static_cast<int>(routing::SharedStrategy::local));
+
 broker::BrokerOptions broker_options(const settings::Broker& from) {
   broker::BrokerOptions out;
   out.channel.packet_max = from.packet_max.value;
@@ -58,6 +61,7 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.session.receive_max = from.awaiting_rel_max;
   out.v3_session_expiry = from.session_expiry;
   out.retained_messages_max = from.retained_max;
+  out.shared_strategy = static_cast<routing::SharedStrategy>(from.shared_strategy);
   return out;
 }
 

@@ -8,6 +8,7 @@ namespace ph::mqtt {
 namespace {
 
 constexpr ByteView kShare = "$share/";
+constexpr ByteView kQueue = "$queue/";
 
 /// Length of the multi-byte sequence at p, 0 if it is not one that Unicode table 3-7 allows.
 size_t sequence(const unsigned char* p, size_t left) {
@@ -65,7 +66,7 @@ bool topic_valid(ByteView topic) {
 }
 
 bool filter_valid(ByteView filter) {
-  if (filter.starts_with(kShare)) {
+  if (filter.starts_with(kShare) || filter.starts_with(kQueue)) {
     const auto shared = shared_filter(filter);
     if (!shared) return false;
     filter = shared->filter;
@@ -85,6 +86,8 @@ size_t topic_levels(ByteView topic) {
 }
 
 std::optional<SharedFilter> shared_filter(ByteView filter) {
+  if (filter.starts_with(kQueue) && filter.size() > kQueue.size())
+    return SharedFilter{{}, filter.substr(kQueue.size())};
   if (!filter.starts_with(kShare)) return std::nullopt;
   filter.remove_prefix(kShare.size());
   const size_t slash = filter.find('/');

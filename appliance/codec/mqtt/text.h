@@ -16,7 +16,8 @@ bool utf8_valid(ByteView text);
 bool topic_valid(ByteView topic);
 
 /// A filter that a SUBSCRIBE may name: wildcards fill their level, '#' is last [MQTT-4.7.1-1, MQTT-4.7.1-2]; a filter
-/// that begins with "$share/" has a group without wildcards and a filter [MQTT-4.8.2-1, MQTT-4.8.2-2].
+/// that begins with "$share/" has a group without wildcards and a filter [MQTT-4.8.2-1, MQTT-4.8.2-2], one that begins
+/// with "$queue/" a filter.
 bool filter_valid(ByteView filter);
 
 /// Number of '/' plus one.
@@ -26,7 +27,8 @@ struct SharedFilter {
   ByteView group;
   ByteView filter;
 };
-/// The parts of a valid "$share/<group>/<filter>"; nullopt for every other filter.
+/// The parts of a valid "$share/<group>/<filter>" or "$queue/<filter>", whose group has no name; nullopt for every
+/// other filter.
 std::optional<SharedFilter> shared_filter(ByteView filter);
 
 /// Whether a topic matches a filter, read literally from section 4.7. The trie of core/routing answers the same for

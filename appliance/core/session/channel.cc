@@ -135,7 +135,6 @@ void Channel::accept(Session& session, const Acceptance& acceptance, Instant now
     if (!acceptance.assigned_client_id.empty()) p.assigned_client_id = acceptance.assigned_client_id;
     if (limits_.topic_alias_max) p.topic_alias_maximum = limits_.topic_alias_max;
     if (keep_alive_ != keep_alive_asked_) p.server_keep_alive = keep_alive_;
-    p.shared_available = 0;
   }
   send(connack);
   session.attach(host_, attachment_);

@@ -60,6 +60,9 @@ inline bool expired(const MessageView& m, Instant now) {
   return m.expiry && now - m.received >= std::chrono::seconds(*m.expiry);
 }
 
+/// The shared subscription ($share/<group>/<filter>) that brought a message; null for an ordinary one.
+using SharedKey = std::shared_ptr<const std::string>;
+
 /// What differs from receiver to receiver.
 struct Copy {
   uint8_t qos = 0;  // at most the message's and the subscription's
@@ -67,6 +70,7 @@ struct Copy {
   bool dup = false;
   uint16_t packet_id = 0;
   std::span<const uint32_t> subscription_ids;
+  const SharedKey* shared = nullptr;
   bool plain() const { return qos == 0 && !retain && !dup && subscription_ids.empty(); }
 };
 

@@ -83,7 +83,8 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
                        copy.qos,
                        copy.retain,
                        true,
-                       false});
+                       false,
+                       copy.shared ? *copy.shared : nullptr});
   resent_ = inflight_.size();
 }
 
@@ -94,8 +95,11 @@ void Session::enqueue(Outgoing& message, const Copy& copy) {
     context_->counters.drop(Drop::queue_full);
     return;
   }
-  mqueue_.push_back(
-      {message.share(), {copy.subscription_ids.begin(), copy.subscription_ids.end()}, copy.qos, copy.retain});
+  mqueue_.push_back({message.share(),
+                     {copy.subscription_ids.begin(), copy.subscription_ids.end()},
+                     copy.qos,
+                     copy.retain,
+                     copy.shared ? *copy.shared : nullptr});
   mqueue_bytes_ += bytes;
   if (copy.qos == 0) ++mqueue_qos0_;
 }
@@ -160,7 +164,8 @@ void Session::pump(Instant now) {
       if (fits(context_->outgoing, copy, now)) write(context_->outgoing, copy, now);
       continue;
     }
-    inflight_.push_back({std::move(q.message), std::move(q.subscription_ids), next_packet_id(), q.qos, q.retain});
+    inflight_.push_back({std::move(q.message), std::move(q.subscription_ids), next_packet_id(), q.qos, q.retain, false,
+                         false, std::move(q.shared)});
   }
 }
 
@@ -278,6 +283,32 @@ ReasonCode Session::on_pubrel(uint16_t packet_id) {
   inbound_.erase(it);
   --awaiting_release_;
   return ReasonCode::success;
+}
+
+std::vector<SharedMessage> Session::take_shared() {
+  std::vector<SharedMessage> out;
+  for (size_t i = 0; i < inflight_.size();) {
+    Inflight& f = inflight_[i];
+    if (!f.shared || f.released || (f.qos == 2 && f.sent)) {
+      ++i;
+      continue;
+    }
+    out.push_back({std::move(f.message), std::move(f.shared)});
+    inflight_.erase(i);
+    if (i < resent_) --resent_;
+  }
+  for (size_t i = 0; i < mqueue_.size();) {
+    Queued& q = mqueue_[i];
+    if (!q.shared) {
+      ++i;
+      continue;
+    }
+    mqueue_bytes_ -= q.message->bytes();
+    if (q.qos == 0) --mqueue_qos0_;
+    out.push_back({std::move(q.message), std::move(q.shared)});
+    mqueue_.erase(i);
+  }
+  return out;
 }
 
 void Session::end() {

@@ -53,6 +53,12 @@ struct Subscription {
   uint32_t id = 0;     // 0: none
   uint32_t place = 0;  // the router's: node of the filter index
   uint32_t slot = 0;   // the router's: position there
+  SharedKey shared;    // the router's: set while the session is a member of the group; place and slot are unused then
+};
+
+struct SharedMessage {
+  MessagePtr message;
+  SharedKey shared;
 };
 
 struct SessionWill {
@@ -126,6 +132,10 @@ class Session {
   size_t awaiting_release() const { return awaiting_release_; }
 
   // --- the end, and figures
+  /// Before end(): takes out, in order, what shared subscriptions brought and the client may not have, for other
+  /// members of their groups: what was not sent, and QoS 1 that was not acknowledged. QoS 2 that was sent is for this
+  /// client only [MQTT-4.8.2-5].
+  std::vector<SharedMessage> take_shared();
   /// Counts what is lost with the session.
   void end();
   size_t queued() const { return mqueue_.size(); }
@@ -143,12 +153,14 @@ class Session {
     bool retain = false;
     bool sent = false;      // ever
     bool released = false;  // QoS 2: PUBREL instead of PUBLISH
+    SharedKey shared;
   };
   struct Queued {
     MessagePtr message;
     std::vector<uint32_t> subscription_ids;
     uint8_t qos = 0;
     bool retain = false;
+    SharedKey shared;
   };
   struct Inbound {
     uint16_t packet_id = 0;

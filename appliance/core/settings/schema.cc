@@ -377,6 +377,16 @@ const Table<Broker>& broker_table() {
                    "Life of an offline session of a client of version 3."),
           integer("sessions_max", &Broker::sessions_max, 1, 100'000'000, "Sessions, online and offline."),
           integer("retained_max", &Broker::retained_max, 0, 100'000'000, "Retained messages."),
+          choice<Broker, SharedStrategy, SharedStrategy>("shared_strategy", &Broker::shared_strategy,
+                                                         {{"round_robin", SharedStrategy::round_robin},
+                                                          {"random", SharedStrategy::random},
+                                                          {"sticky", SharedStrategy::sticky},
+                                                          {"hash_clientid", SharedStrategy::hash_clientid},
+                                                          {"hash_topic", SharedStrategy::hash_topic},
+                                                          {"local", SharedStrategy::local}},
+                                                         "Which member of a shared subscription gets a message; those "
+                                                         "that are connected come first. local: of those on the "
+                                                         "thread that has the publisher."),
       });
   return table;
 }

@@ -134,6 +134,7 @@ struct Api {
 struct Log {
   LogLevel level = LogLevel::info;
 };
+enum class SharedStrategy : uint8_t { round_robin, random, sticky, hash_clientid, hash_topic, local };
 struct Broker {
   uint32_t workers = 0;  // 0: one per core
   Bytes packet_max{limits::kMqttPacketMax};
@@ -148,6 +149,7 @@ struct Broker {
   Duration session_expiry = std::chrono::hours(2);
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
+  SharedStrategy shared_strategy = SharedStrategy::round_robin;
 };
 
 struct Settings {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "core/routing/shared_group.h"
 #include "core/session/channel.h"
 #include "core/session/session.h"
 #include "port/network.h"
@@ -35,6 +36,7 @@ struct BrokerOptions {
   size_t output_max = limits::kMqttOutputMax;
   Duration stall_timeout = limits::kMqttStallTimeout;
   Duration v3_session_expiry = limits::kV3SessionExpiry;
+  routing::SharedStrategy shared_strategy = routing::SharedStrategy::round_robin;
   uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
 };
 

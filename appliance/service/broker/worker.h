@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/routing/filter_index.h"
+#include "core/routing/shared_group.h"
 #include "core/session/session.h"
 #include "port/loop.h"
 #include "port/message_sink.h"
@@ -53,6 +54,7 @@ struct ParkedMessage {
   uint8_t qos = 0;
   bool retain = false;
   std::vector<uint32_t> subscription_ids;
+  session::SharedKey shared;
   std::shared_ptr<SinkTicket> ticket;
 };
 struct Parked {
@@ -75,6 +77,7 @@ struct Client {
   std::vector<Taken> taken;  // answers that came before the session did
   std::unique_ptr<Parked> parked;
   bool stalled = false;  // nothing is parked for it until its queue is below half again
+  uint32_t shared = 0;   // groups that it is a member of
   uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
   uint32_t slot = 0;     // and its receiver there
 };
@@ -119,11 +122,13 @@ class Worker {
     Client* client = nullptr;
     session::Subscription* subscription = nullptr;
   };
-  /// What hangs on a filter: own subscriptions, and which other workers have any.
+  using SharedGroups = std::vector<std::unique_ptr<routing::SharedGroup>>;
+  /// What hangs on a filter: own subscriptions, which other workers have any, and shared subscriptions of all workers.
   struct RouteNode {
     std::vector<Subscriber> local;
     uint64_t remote = 0;
-    bool empty() const { return local.empty() && remote == 0; }
+    std::unique_ptr<SharedGroups> shared;  // null: none
+    bool empty() const { return local.empty() && remote == 0 && !shared; }
   };
   /// One session's share in a fan-out: the best of its matching subscriptions.
   struct Receiver {
@@ -187,7 +192,8 @@ class Worker {
   Client* find_client(const std::string& client_id);
   /// The client's session if it is still worth something: kicks its connection, ends it when it is due.
   Client* find_offline(const std::string& client_id);
-  std::unique_ptr<session::Session> extract(Client& client);
+  /// `to`: where it goes, kNobody if it ends.
+  std::unique_ptr<session::Session> extract(Client& client, uint32_t to = kNobody);
   void end_session(Client& client);
   void publish_will(Client& client);
   void schedule_due(Client& client);
@@ -204,15 +210,29 @@ class Worker {
   void publish_unacknowledged(const session::MessagePtr& message);
   bool route(session::Outgoing& message, const Client* publisher);
   void receive(const Batch& batch, const Letter& letter);
-  size_t collect(ByteView topic, const Client* publisher, uint64_t& remote);
+  size_t collect(ByteView topic, const Client* publisher, uint64_t& remote, bool route_shared);
   void deliver_collected(session::Outgoing& message, size_t receivers, uint32_t source, uint64_t sequence);
-  void send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
+  Letter* send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
-  void remove_route(session::Subscription& subscription);
+  void remove_route(Client& client, session::Subscription& subscription);
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);
   mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
   void send_retained(Client& client, const std::string& filter, const session::Subscription& subscription);
+
+  // worker_shared.cc: shared subscriptions
+  void join_group(Client& client, const std::string& filter, session::Subscription& subscription);
+  void leave_group(Client& client, session::Subscription& subscription, uint32_t to);
+  void announce_online(Client& client);
+  void set_member(const std::string& key, routing::SharedMember member, bool online);
+  void remove_member(const std::string& key, uint64_t uid);
+  void tell_member(const std::string& key, routing::SharedMember member, bool online);
+  routing::SharedGroup* find_group(const std::string& key);
+  bool dispatch_shared(session::Outgoing& message, routing::SharedGroup& group, const Client* publisher);
+  bool deliver_shared(session::Outgoing& message, const session::SharedKey& key, uint64_t uid);
+  void send_shared(session::Outgoing& message, const session::SharedKey& key, routing::SharedMember member);
+  void receive_shared(const Letter& letter);
+  void hand_on(std::vector<session::SharedMessage> messages);
 
   const uint32_t index_;
   const BrokerOptions& options_;
@@ -239,8 +259,10 @@ class Worker {
   std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
-  std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane
-  std::set<Client*> parked_;            // clients with parked messages
+  std::vector<routing::SharedGroup*> shared_hits_;  // groups that the fan-out at work reaches
+  std::unordered_map<uint64_t, Client*> members_;   // own sessions that are in a group, by uid
+  std::shared_ptr<SinkTicket> ticket_;              // of the fan-out at work, if it came from the event plane
+  std::set<Client*> parked_;                        // clients with parked messages
 
   Mailbox mailbox_;
   std::vector<std::unique_ptr<Batch>> outboxes_;

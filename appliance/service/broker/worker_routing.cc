@@ -108,9 +108,10 @@ bool Worker::route(session::Outgoing& message, const Client* publisher) {
   const session::MessageView& view = message.view();
   ++sequence_;
   uint64_t remote = 0;
-  const size_t receivers = collect(view.topic, publisher, remote);
+  const size_t receivers = collect(view.topic, publisher, remote, true);
   deliver_collected(message, receivers, index_, sequence_);
-  const bool any = receivers > 0 || remote != 0;
+  bool any = receivers > 0 || remote != 0;
+  for (routing::SharedGroup* group : shared_hits_) any |= dispatch_shared(message, *group, publisher);
   uint64_t version = 0;
   if (view.retain) {
     version = ++retained_version_;
@@ -122,10 +123,14 @@ bool Worker::route(session::Outgoing& message, const Client* publisher) {
   return any;
 }
 
-void Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version) {
+/// Null if it was dropped. The letter may be added to until the next one.
+Letter* Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version) {
   const session::MessageView& view = message.view();
   if (pressed(worker)) {
-    if (view.qos == 0 && retained_version == 0) return context_.counters.drop(session::Drop::mailbox_full);
+    if (view.qos == 0 && retained_version == 0) {
+      context_.counters.drop(session::Drop::mailbox_full);
+      return nullptr;
+    }
     pressed_ = true;
   }
   Batch& batch = outbox(worker);
@@ -141,6 +146,7 @@ void Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t 
     batch.bytes.append(view.topic).append(view.properties).append(view.payload);
   }
   batch.weight += sizeof(Letter) + view.topic.size() + view.properties.size() + view.payload.size();
+  return &letter;
 }
 
 void Worker::receive(const Batch& batch, const Letter& letter) {
@@ -148,24 +154,28 @@ void Worker::receive(const Batch& batch, const Letter& letter) {
     outgoing_.reset(letter.message);
   else
     outgoing_.reset(batch.view(letter));
+  if (letter.shared) return receive_shared(letter);
   seen_[batch.from] = letter.sequence;
   if (letter.retained_version) {
     retained_version_ = std::max(retained_version_, letter.retained_version);
     retained_.set(outgoing_, {letter.retained_version, batch.from}, loop_.now());
   }
   uint64_t ignored = 0;
-  const size_t receivers = collect(outgoing_.view().topic, nullptr, ignored);
+  const size_t receivers = collect(outgoing_.view().topic, nullptr, ignored, false);
   ticket_ = letter.ticket;
   deliver_collected(outgoing_, receivers, batch.from, letter.sequence);
   ticket_.reset();
 }
 
-/// Gathers the sessions that a topic reaches, each once, in receivers_[0, returned).
-size_t Worker::collect(ByteView topic, const Client* publisher, uint64_t& remote) {
+/// Gathers the sessions that a topic reaches, each once, in receivers_[0, returned), and shared subscriptions if asked.
+size_t Worker::collect(ByteView topic, const Client* publisher, uint64_t& remote, bool route_shared) {
   ++mark_;
+  shared_hits_.clear();
   size_t count = 0;
   index_of_filters_.match(topic, [&](RouteNode& node) {
     remote |= node.remote;
+    if (node.shared && route_shared)
+      for (const auto& group : *node.shared) shared_hits_.push_back(group.get());
     for (const Subscriber& s : node.local) {
       const session::Subscription& subscription = *s.subscription;
       if (subscription.no_local && s.client == publisher) continue;  // [MQTT-3.8.3-3]
@@ -223,8 +233,9 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
     bool fresh = false;
     const ReasonCode reason = this->subscribe(client, f, id, fresh);
     reasons.push_back(reason);
+    const bool shared = mqtt::shared_filter(f.filter).has_value();                    // gets no retained messages
     const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
-    if (!is_error(reason) && wanted) retained.emplace_back(f.filter);
+    if (!is_error(reason) && wanted && !shared) retained.emplace_back(f.filter);
   }
   // SUBACK promises that from now on nothing is missed, whichever worker it is published on.
   settle([this, at = connection.id(), packet_id = subscribe.packet_id, reasons = std::move(reasons),
@@ -241,7 +252,6 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
 }
 
 ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh) {
-  if (filter.filter.starts_with("$share/")) return ReasonCode::shared_subscriptions_not_supported;
   if (mqtt::topic_levels(filter.filter) > options_.channel.topic_levels_max) return ReasonCode::topic_filter_invalid;
   auto& subscriptions = client.session->subscriptions();
   auto it = subscriptions.find(filter.filter);
@@ -280,7 +290,7 @@ void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscrib
       reasons.push_back(ReasonCode::no_subscription_existed);
       continue;
     }
-    remove_route(it->second);
+    remove_route(*connection.client, it->second);
     subscriptions.erase(it);
     reasons.push_back(ReasonCode::success);
   }
@@ -290,6 +300,7 @@ void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscrib
 // --- routes
 
 void Worker::add_route(Client& client, const std::string& filter, session::Subscription& subscription) {
+  if (mqtt::shared_filter(filter)) return join_group(client, filter, subscription);
   auto place = index_of_filters_.insert(filter);
   subscription.place = place.node;
   subscription.slot = static_cast<uint32_t>(place.value.local.size());
@@ -298,7 +309,8 @@ void Worker::add_route(Client& client, const std::string& filter, session::Subsc
   if (place.value.local.size() == 1) announce(filter, true);
 }
 
-void Worker::remove_route(session::Subscription& subscription) {
+void Worker::remove_route(Client& client, session::Subscription& subscription) {
+  if (subscription.shared) return leave_group(client, subscription, kNobody);
   const routing::NodeIndex node = subscription.place;
   auto& local = index_of_filters_.at(node)->local;
   local[subscription.slot] = local.back();

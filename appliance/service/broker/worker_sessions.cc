@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/coding.h"
+#include "codec/mqtt/text.h"
 #include "service/broker/worker.h"
 
 namespace ph::broker {
@@ -121,6 +122,7 @@ void Worker::open_session(uint64_t ticket) {
   ClientConnection& connection = *it->second;
   client->connection = &connection;
   connection.client = client;
+  announce_online(*client);
   settle_claim(id, index_);
   session::Acceptance acceptance;
   acceptance.session_present = present;
@@ -186,7 +188,11 @@ void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap sub
   Client& client = add_client(std::make_unique<session::Session>(client_id, context_), 0);
   client.arriving = true;
   client.session->subscriptions() = std::move(subscriptions);
-  for (auto& [filter, subscription] : client.session->subscriptions()) add_route(client, filter, subscription);
+  for (auto& [filter, subscription] : client.session->subscriptions()) {
+    // A shared one has no shadows: messages for the member follow the session from where it was (docs/shared.md).
+    subscription.shared = nullptr;
+    if (!mqtt::shared_filter(filter)) add_route(client, filter, subscription);
+  }
   settle([this, client_id, ticket, from] {
     send_task(from, [client_id, to = index_, ticket](Worker* w) { w->hand_over(client_id, to, ticket); });
   });
@@ -196,9 +202,10 @@ void Worker::hand_over(const std::string& client_id, uint32_t to, uint64_t ticke
   Client* client = find_client(client_id);
   std::unique_ptr<session::Session> session;
   uint64_t uid = 0;
+  push_outboxes();  // what was said of it here is older than what will be said there
   if (client) {
     uid = client->uid;
-    session = extract(*client);
+    session = extract(*client, to);
   }
   std::vector<uint64_t> seen = seen_;
   seen[index_] = sequence_;
@@ -226,6 +233,8 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
     client->session = std::move(session);
     client->uid = uid;
     client->arriving = false;
+    for (auto& [filter, s] : client->session->subscriptions())
+      if (mqtt::shared_filter(filter)) join_group(*client, filter, s);
     for (Shadow& s : std::exchange(client->shadow, {})) {
       if (s.sequence <= seen[s.source]) continue;  // it had that one there
       outgoing_.reset(s.message);
@@ -241,9 +250,14 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
 }
 
 /// Takes the session out of everything that this worker knows.
-std::unique_ptr<session::Session> Worker::extract(Client& client) {
+std::unique_ptr<session::Session> Worker::extract(Client& client, uint32_t to) {
   unschedule_due(client);
-  for (auto& [filter, subscription] : client.session->subscriptions()) remove_route(subscription);
+  for (auto& [filter, subscription] : client.session->subscriptions()) {
+    if (subscription.shared)
+      leave_group(client, subscription, to);
+    else if (!mqtt::shared_filter(filter))  // one of an arriving session was not entered
+      remove_route(client, subscription);
+  }
   auto session = std::move(client.session);
   context_.counters.sessions.subtract();
   clients_.erase(session->client_id());
@@ -268,6 +282,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
       client.will_due = loop_.now() + std::chrono::seconds(delay);
   }
   if (session.expiry() == 0) return end_session(client);
+  announce_online(client);
   schedule_due(client);
 }
 
@@ -283,6 +298,7 @@ void Worker::publish_will(Client& client) {
 void Worker::end_session(Client& client) {
   publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
   const auto session = extract(client);
+  hand_on(session->take_shared());
   session->end();
   const std::string& id = session->client_id();
   const uint32_t home = home_of(id);
