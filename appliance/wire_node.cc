@@ -100,6 +100,7 @@ Result<> Node::open() {
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
+  watch_far();
   PH_TRY(open_api());
   return {};
 }
@@ -187,10 +188,6 @@ Result<> Node::open_spools() {
                                                   *dead_letters_));
       s.sources.push_back(std::move(made));
     }
-    s.retention->on_far([this, name = r.name](uint64_t sequence) {
-      if (intake_) intake_->far_reached(name, sequence);
-      if (tap_) tap_->far_reached(name, sequence);
-    });
   }
   return {};
 }
@@ -324,6 +321,18 @@ Result<> Node::open_receiver() {
                                   .connections_max = settings_.receiver->connections_max};
   link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
   return {};
+}
+
+/// Once those exist who are to be told: a route says at once how far it is, and before a restart they may not have
+/// heard.
+void Node::watch_far() {
+  for (size_t i = 0; i < spools_.size(); ++i) {
+    if (!spools_[i].retention) continue;
+    spools_[i].retention->on_far([this, name = settings_.routes[i].name](uint64_t sequence) {
+      if (intake_) intake_->far_reached(name, sequence);
+      if (tap_) tap_->far_reached(name, sequence);
+    });
+  }
 }
 
 Result<> Node::open_api() {

@@ -71,6 +71,7 @@ class Node {
   Result<> open_broker();
   Result<> open_targets();
   Result<> open_receiver();
+  void watch_far();
   Result<> open_api();
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;
