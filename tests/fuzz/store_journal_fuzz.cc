@@ -12,15 +12,11 @@
 
 namespace {
 
-const std::string& folder() {
-  static const std::string made = [] {
-    std::string path = std::filesystem::temp_directory_path() / ("posthouse-fuzz-" + std::to_string(::getpid()));
-    std::filesystem::create_directories(path);
-    std::atexit([] { std::filesystem::remove_all(folder()); });
-    return path;
-  }();
-  return made;
-}
+struct Folder {
+  std::string path = std::filesystem::temp_directory_path() / ("posthouse-fuzz-" + std::to_string(::getpid()));
+  Folder() { std::filesystem::create_directories(path); }
+  ~Folder() { std::filesystem::remove_all(path); }
+};
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -29,9 +25,10 @@ void require(bool condition) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  std::ofstream(folder() + "/0000000000000001-00000000.jnl", std::ios::binary)
+  static const Folder folder;
+  std::ofstream(folder.path + "/0000000000000001-00000000.jnl", std::ios::binary)
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
-  auto content = ph::io::StoreJournal(folder(), 1, 1).read();
+  auto content = ph::io::StoreJournal(folder.path, 1, 1).read();
   if (!content) return 0;
   require(content->run.size() == content->last + 1 - content->first);
   require(content->highest >= content->last);
