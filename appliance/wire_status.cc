@@ -15,6 +15,7 @@ void add(port::TargetCounters& to, const port::TargetCounters& more) {
   to.duplicate += more.duplicate;
   to.maybe_duplicate += more.maybe_duplicate;
   to.dropped += more.dropped;
+  to.dropped_expired += more.dropped_expired;
   to.dropped_bytes += more.dropped_bytes;
   to.dead_lettered += more.dead_lettered;
   to.queued += more.queued;

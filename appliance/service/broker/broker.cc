@@ -63,7 +63,8 @@ void Broker::publish(port::Message message, std::move_only_function<void(Result<
   auto answer = [loop = event_loop_, done = std::move(done)](Result<> result) mutable {
     loop->post([done = std::move(done), result = std::move(result)]() mutable { done(std::move(result)); });
   };
-  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.qos > 2)
+  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.topic.size() > UINT16_MAX ||
+      message.qos > 2)
     return answer(fail(errors::bad_topic, message.topic));
   Worker& worker = *workers_[std::hash<std::string>{}(message.topic) % workers_.size()];
   if (worker.overloaded()) return answer(fail(errors::busy, "worker mailbox over its bound"));

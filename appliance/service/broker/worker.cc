@@ -108,6 +108,7 @@ void Worker::tick() {
   }
   on_due(now);
   check_congested(now);
+  check_parked(now);
   retained_.sweep(now);
 }
 

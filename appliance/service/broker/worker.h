@@ -47,6 +47,20 @@ struct Taken {
   bool accepted = false;
 };
 
+/// A message of the event plane that waits for room in a client's queue (worker_sink.cc).
+struct ParkedMessage {
+  session::MessagePtr message;
+  uint8_t qos = 0;
+  bool retain = false;
+  std::vector<uint32_t> subscription_ids;
+  std::shared_ptr<SinkTicket> ticket;
+};
+struct Parked {
+  std::deque<ParkedMessage> messages;
+  Instant moved{};     // when the client last made progress,
+  uint64_t acked = 0;  // and what its socket had acknowledged then
+};
+
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
 
 /// A session on this worker.
@@ -59,8 +73,10 @@ struct Client {
   bool arriving = false;  // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
-  uint64_t mark = 0;         // fan-out: number of the last one that reached this session,
-  uint32_t slot = 0;         // and its receiver there
+  std::unique_ptr<Parked> parked;
+  bool stalled = false;  // nothing is parked for it until its queue is below half again
+  uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
+  uint32_t slot = 0;     // and its receiver there
 };
 
 class Worker {
@@ -81,6 +97,7 @@ class Worker {
   void deliver_mail(std::unique_ptr<Batch> batch);
 
   // --- on the loop, from the broker
+  /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
   void stop();
 
@@ -93,6 +110,7 @@ class Worker {
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
   void remove(ClientConnection& connection);
+  void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }
   session::SessionContext& context() { return context_; }
 
@@ -176,6 +194,10 @@ class Worker {
   void unschedule_due(Client& client);
   void on_due(Instant now);
 
+  // worker_sink.cc: from the event plane
+  void deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy);
+  void check_parked(Instant now);
+
   // worker_routing.cc: publish, subscribe, routes
   void take(ClientConnection& connection, uint16_t packet_id, const session::MessageView& view);
   void on_taken(const std::string& client_id, const Taken& taken, bool asked_all);
@@ -217,6 +239,8 @@ class Worker {
   std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
+  std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane
+  std::set<Client*> parked_;            // clients with parked messages
 
   Mailbox mailbox_;
   std::vector<std::unique_ptr<Batch>> outboxes_;
