@@ -54,6 +54,7 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.channel.client_id_max = from.client_id_max;
   out.channel.receive_max = static_cast<uint16_t>(std::min<uint32_t>(from.awaiting_rel_max, UINT16_MAX));
   out.channel.connect_timeout = from.connect_timeout;
+  out.channel.keep_alive_max = static_cast<uint16_t>(from.keep_alive_max / 1s);
   out.session.inflight_max = from.inflight_max;
   out.session.mqueue_messages_max = from.mqueue_messages_max;
   out.session.mqueue_bytes_max = from.mqueue_bytes_max.value;
