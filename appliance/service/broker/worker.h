@@ -23,6 +23,7 @@
 #include "port/loop.h"
 #include "port/message_sink.h"
 #include "port/network.h"
+#include "service/broker/authenticator.h"
 #include "service/broker/client_connection.h"
 #include "service/broker/directory.h"
 #include "service/broker/mailbox.h"
@@ -102,6 +103,7 @@ class Worker {
   // --- on the loop, from the broker
   /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
+  void set_policy(const security::PolicyPtr& policy);
   void stop();
 
   // --- from connections
@@ -176,7 +178,7 @@ class Worker {
   uint32_t home_of(const std::string& client_id) const;
 
   // worker_sessions.cc: connect, takeover, move, end
-  bool allowed(const ClientConnection& connection) const;
+  void enter(uint64_t ticket, Opening opening);
   void on_granted(const std::string& client_id, uint64_t ticket, uint32_t holder);
   void claim(const std::string& client_id, Claim claim);
   void settle_claim(const std::string& client_id, uint32_t holder);
@@ -203,6 +205,16 @@ class Worker {
   // worker_sink.cc: from the event plane
   void deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy);
   void check_parked(Instant now);
+
+  // worker_security.cc: who comes in, and what it may do there
+  void authenticate(ClientConnection& connection, const mqtt::Connect& connect, Opening opening);
+  void admit(uint64_t ticket, Opening opening, Login login, Verdict verdict);
+  const security::Ban* ban_of(const security::Identity& who, std::optional<ByteView> claimed) const;
+  /// nullopt: it may. Else how to answer the PUBLISH; the connection may be closed by then.
+  std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
+  bool may_subscribe(const ClientConnection& connection, ByteView filter);
+  bool still_welcome(ClientConnection& connection) const;
+  void drop_denied_subscriptions(Client& client, const security::Access& access);
 
   // worker_routing.cc: publish, subscribe, routes
   void take(ClientConnection& connection, uint16_t packet_id, const session::MessageView& view);
@@ -241,6 +253,8 @@ class Worker {
   port::MessageTap* tap_;
   std::vector<Worker*> workers_;  // all, this one too
   session::SessionContext context_;
+  security::PolicyPtr policy_;  // null: everybody may do everything
+  Authenticator authenticator_;
   std::vector<std::unique_ptr<port::Listener>> listeners_;
   bool stopping_ = false;
 

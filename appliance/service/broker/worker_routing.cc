@@ -12,6 +12,8 @@ using mqtt::ReasonCode;
 // --- PUBLISH
 
 std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const mqtt::Publish& publish) {
+  if (connection.access)
+    if (const auto refused = denied(connection, publish.topic)) return refused;
   session::MessageView view;
   view.topic = publish.topic;
   view.payload = publish.payload;
@@ -231,7 +233,8 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
   std::vector<std::string> retained;
   for (const mqtt::Filter& f : subscribe.filters) {
     bool fresh = false;
-    const ReasonCode reason = this->subscribe(client, f, id, fresh);
+    const ReasonCode reason =
+        may_subscribe(connection, f.filter) ? this->subscribe(client, f, id, fresh) : ReasonCode::not_authorized;
     reasons.push_back(reason);
     const bool shared = mqtt::shared_filter(f.filter).has_value();                    // gets no retained messages
     const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
