@@ -38,7 +38,7 @@ ByteView next_level(ByteView& rest, bool& more) {
 
 }  // namespace
 
-bool utf8_valid(ByteView text) {
+bool utf8_valid(ByteView text, bool nul_allowed) {
   const auto* p = reinterpret_cast<const unsigned char*>(text.data());
   size_t left = text.size();
   while (left > 0) {
@@ -52,7 +52,7 @@ bool utf8_valid(ByteView text) {
       left -= 8;
     }
     if (left == 0) break;
-    if (*p == 0) return false;
+    if (*p == 0 && !nul_allowed) return false;
     const size_t n = *p < 0x80 ? 1 : sequence(p, left);
     if (n == 0) return false;
     p += n;

@@ -9,8 +9,9 @@
 
 namespace ph::mqtt {
 
-/// Well-formed UTF-8 without U+0000, surrogates or overlong forms [MQTT-1.5.4-1, MQTT-1.5.4-2].
-bool utf8_valid(ByteView text);
+/// Well-formed UTF-8 without surrogates or overlong forms [MQTT-1.5.4-1], and without U+0000 [MQTT-1.5.4-2] unless
+/// allowed, as it is in a payload.
+bool utf8_valid(ByteView text, bool nul_allowed = false);
 
 /// A topic that a PUBLISH may name: not empty, no wildcard [MQTT-4.7.3-1, MQTT-3.3.2-2]. UTF-8 is checked elsewhere.
 bool topic_valid(ByteView topic);

@@ -32,7 +32,8 @@ const MessagePtr& Outgoing::share() {
 
 mqtt::PublishHead Outgoing::head(const Copy& copy, Instant now) const {
   mqtt::PublishHead head;
-  head.topic = view_.topic;
+  if (!copy.topic_known) head.topic = view_.topic.substr(copy.topic_skip);
+  head.topic_alias = copy.topic_alias;
   head.packet_id = copy.packet_id;
   head.qos = copy.qos;
   head.retain = copy.retain;

@@ -71,7 +71,12 @@ struct Copy {
   uint16_t packet_id = 0;
   std::span<const uint32_t> subscription_ids;
   const SharedKey* shared = nullptr;
-  bool plain() const { return qos == 0 && !retain && !dup && subscription_ids.empty(); }
+  size_t topic_skip = 0;     // bytes of the topic that the client does not see: its mountpoint
+  uint16_t topic_alias = 0;  // 0: none
+  bool topic_known = false;  // the client knows the alias: the topic is left out
+  bool plain() const {
+    return qos == 0 && !retain && !dup && subscription_ids.empty() && topic_skip == 0 && topic_alias == 0;
+  }
 };
 
 /// A message during its fan-out. One per worker, reused: its buffers keep their capacity.

@@ -8,6 +8,7 @@ namespace ph::session {
 void Session::attach(Output& output, const Attachment& attachment) {
   output_ = &output;
   attachment_ = attachment;
+  aliases_ = attachment.topic_alias_max ? std::make_unique<TopicAliases>(attachment.topic_alias_max) : nullptr;
   resent_ = 0;
 }
 
@@ -17,6 +18,7 @@ void Session::resume(Instant now) {
 
 void Session::detach(Instant now) {
   output_ = nullptr;
+  aliases_.reset();
   detached_at_ = now;
 }
 
@@ -49,8 +51,27 @@ bool Session::fits(const Outgoing& message, const Copy& copy, Instant now) {
   return false;
 }
 
+size_t Session::mount_size(ByteView topic) const {
+  const std::string& mount = attachment_.mountpoint;
+  return !mount.empty() && topic.size() > mount.size() && topic.starts_with(mount) ? mount.size() : 0;
+}
+
 void Session::write(Outgoing& message, const Copy& copy, Instant now) {
-  message.write(*output_, attachment_.version, copy, now);
+  if (aliases_ || !attachment_.mountpoint.empty()) {
+    Copy own = copy;
+    own.topic_skip = mount_size(message.view().topic);
+    // A new alias adds three bytes: not where they might be too many.
+    constexpr size_t kAlias = 3;
+    if (aliases_ && (attachment_.packet_max == 0xFFFFFFFF ||
+                     message.size(attachment_.version, own, now) + kAlias <= attachment_.packet_max)) {
+      const TopicAliases::Use use = aliases_->use(message.view().topic);
+      own.topic_alias = use.alias;
+      own.topic_known = use.known;
+    }
+    message.write(*output_, attachment_.version, own, now);
+  } else {
+    message.write(*output_, attachment_.version, copy, now);
+  }
   context_->counters.messages_out.add();
 }
 

@@ -22,6 +22,7 @@
 #include "core/session/counters.h"
 #include "core/session/message.h"
 #include "core/session/ring.h"
+#include "core/session/topic_aliases.h"
 
 namespace ph::session {
 
@@ -50,10 +51,11 @@ struct Subscription {
   uint8_t qos = 0;
   bool no_local = false;
   bool retain_as_published = false;
-  uint32_t id = 0;     // 0: none
-  uint32_t place = 0;  // the router's: node of the filter index
-  uint32_t slot = 0;   // the router's: position there
-  SharedKey shared;    // the router's: set while the session is a member of the group; place and slot are unused then
+  uint32_t id = 0;         // 0: none
+  uint32_t place = 0;      // the router's: node of the filter index
+  uint32_t slot = 0;       // the router's: position there
+  bool exclusive = false;  // the router's: nobody else may have this filter
+  SharedKey shared;  // the router's: set while the session is a member of the group; place and slot are unused then
 };
 
 struct SharedMessage {
@@ -71,6 +73,8 @@ struct Attachment {
   Version version = Version::v5;
   uint16_t receive_max = 65535;
   uint32_t packet_max = 0xFFFFFFFF;
+  uint16_t topic_alias_max = 0;  // of aliases towards the client
+  std::string mountpoint;        // in front of every topic, not for the client to see
 };
 
 class Session {
@@ -180,12 +184,14 @@ class Session {
   void send_pubrel(uint16_t packet_id, ReasonCode reason);
   bool fits(const Outgoing& message, const Copy& copy, Instant now);
   void write(Outgoing& message, const Copy& copy, Instant now);
+  size_t mount_size(ByteView topic) const;
   std::vector<Inbound>::iterator find_inbound(uint16_t packet_id, uint8_t qos);
 
   SessionContext* context_;
   std::string client_id_;
   Output* output_ = nullptr;
   Attachment attachment_;
+  std::unique_ptr<TopicAliases> aliases_;  // null: the client wants none
   uint32_t expiry_ = 0;
   Instant detached_at_{};
   std::optional<SessionWill> will_;

@@ -25,12 +25,18 @@
 #include "port/network.h"
 #include "service/broker/authenticator.h"
 #include "service/broker/client_connection.h"
+#include "service/broker/delayed.h"
 #include "service/broker/directory.h"
 #include "service/broker/mailbox.h"
 #include "service/broker/options.h"
 #include "service/broker/retained.h"
 
 namespace ph::broker {
+
+class SysTopics;
+class Worker;
+/// Figures of all workers, as far as this thread sees them.
+BrokerStats sum(const std::vector<Worker*>& workers);
 
 /// A message for a session that is on its way here (docs/sessions_move.md).
 struct Shadow {
@@ -93,6 +99,7 @@ class Worker {
   /// Returns where it listens, in the order of options.listeners.
   Result<std::vector<port::Endpoint>> listen(const std::vector<port::Endpoint>& at);
   void start_ticking();
+  void start_sys();
 
   // --- from any thread
   const session::Counters& counters() const { return context_.counters; }
@@ -138,6 +145,19 @@ class Worker {
     uint8_t qos = 0;
     bool retain_as_published = false;
     std::vector<uint32_t> ids;
+  };
+  /// A SUBSCRIBE that may have to wait for answers about exclusive filters.
+  struct Asked {
+    struct Row {
+      mqtt::Filter options;  // its filter is void
+      std::string filter;
+      std::optional<mqtt::ReasonCode> refused;
+    };
+    uint64_t connection = 0;
+    uint16_t packet_id = 0;
+    uint32_t id = 0;
+    std::vector<Row> rows;
+    size_t missing = 0;
   };
   /// A CONNECT on its way to a session.
   struct Opening {
@@ -191,6 +211,7 @@ class Worker {
                   const std::vector<uint64_t>& seen);
   uint64_t new_uid();
   Client& add_client(std::unique_ptr<session::Session> session, uint64_t uid);
+  bool sessions_full() const;
   Client* find_client(const std::string& client_id);
   /// The client's session if it is still worth something: kicks its connection, ends it when it is due.
   Client* find_offline(const std::string& client_id);
@@ -225,12 +246,36 @@ class Worker {
   size_t collect(ByteView topic, const Client* publisher, uint64_t& remote, bool route_shared);
   void deliver_collected(session::Outgoing& message, size_t receivers, uint32_t source, uint64_t sequence);
   Letter* send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
+
+  // worker_subscribe.cc: subscribe, unsubscribe, routes
+  void subscribe_all(Asked& asked, uint64_t uid);
+  void send_retained_of(uint64_t connection, const std::vector<std::string>& filters);
+  std::vector<std::string> auto_subscribe(ClientConnection& connection);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
   void remove_route(Client& client, session::Subscription& subscription);
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);
   mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
   void send_retained(Client& client, const std::string& filter, const session::Subscription& subscription);
+
+  // worker_topics.cc: what clients call a topic and what the broker does
+  static std::optional<ByteView> exclusive_filter(ByteView filter);
+  static ByteView username_of(const ClientConnection& connection);
+  void mount(ClientConnection& connection, const std::string& client_id);
+  std::optional<mqtt::ReasonCode> rename(ClientConnection& connection, session::MessageView& view,
+                                         std::optional<uint32_t>& delay);
+  std::string name_topic(const ClientConnection& connection, ByteView topic, ByteView client_id) const;
+  std::string name_filter(const ClientConnection& connection, ByteView filter) const;
+  static std::string unmounted(const ClientConnection& connection, ByteView filter);
+  void drop_foreign_subscriptions(Client& client);
+  mqtt::ReasonCode put_off(const session::MessageView& view, uint32_t seconds);
+  void publish_delayed(Instant now);
+  void ask_exclusive(const std::string& filter, uint64_t uid, std::move_only_function<void(bool)> answer);
+  void release_exclusive(const std::string& filter, uint64_t uid);
+
+  // worker_sys.cc: $SYS
+  RetainedStore& retained_for(ByteView topic);
+  void publish_sys();
 
   // worker_shared.cc: shared subscriptions
   void join_group(Client& client, const std::string& filter, session::Subscription& subscription);
@@ -269,6 +314,14 @@ class Worker {
   routing::FilterIndex<RouteNode> index_of_filters_;
   RetainedStore retained_;
   uint64_t retained_version_ = 0;
+  session::Counters sys_counters_;  // of sys_retained_, for nobody
+  RetainedStore sys_retained_;      // of $SYS
+  std::unique_ptr<SysTopics> sys_;
+  std::unique_ptr<port::Timer> sys_timer_;
+  routing::TopicRewrite rewrite_;
+  std::string topic_;  // the broker's name for the topic of the PUBLISH at work
+  DelayedStore delayed_;
+  std::unordered_map<std::string, uint64_t> exclusive_;  // of filters whose home is here: who has it, by uid
   session::Outgoing outgoing_;
   std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;

@@ -1,5 +1,5 @@
-// The worker's routing: PUBLISH in, through the tap and the filter index, to sessions and other workers; SUBSCRIBE;
-// what workers tell each other about their filters. See docs/routes.md.
+// The worker's routing: PUBLISH in, through the tap and the filter index, to sessions and other workers. See
+// docs/routes.md.
 #include <algorithm>
 
 #include "codec/mqtt/text.h"
@@ -12,8 +12,6 @@ using mqtt::ReasonCode;
 // --- PUBLISH
 
 std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const mqtt::Publish& publish) {
-  if (connection.access)
-    if (const auto refused = denied(connection, publish.topic)) return refused;
   session::MessageView view;
   view.topic = publish.topic;
   view.payload = publish.payload;
@@ -22,6 +20,12 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
   view.retain = publish.retain;
   view.expiry = publish.properties.message_expiry;
   view.received = loop_.now();
+  std::optional<uint32_t> delay;
+  if (connection.renames || view.topic.starts_with('$'))
+    if (const auto refused = rename(connection, view, delay)) return refused;
+  if (connection.access)
+    if (const auto refused = denied(connection, view.topic.substr(connection.mountpoint.size()))) return refused;
+  if (delay) return put_off(view, *delay);
   if (tap_ && tap_->wants(view.topic)) {
     take(connection, publish.packet_id, view);
     if (publish.qos > 0) return std::nullopt;
@@ -117,7 +121,7 @@ bool Worker::route(session::Outgoing& message, const Client* publisher) {
   uint64_t version = 0;
   if (view.retain) {
     version = ++retained_version_;
-    retained_.set(message, {version, index_}, loop_.now());
+    retained_for(view.topic).set(message, {version, index_}, loop_.now());
     remote = ~uint64_t{0};  // every worker keeps retained messages
   }
   for (uint32_t w = 0; remote != 0 && w < workers_.size(); ++w)
@@ -160,7 +164,7 @@ void Worker::receive(const Batch& batch, const Letter& letter) {
   seen_[batch.from] = letter.sequence;
   if (letter.retained_version) {
     retained_version_ = std::max(retained_version_, letter.retained_version);
-    retained_.set(outgoing_, {letter.retained_version, batch.from}, loop_.now());
+    retained_for(outgoing_.view().topic).set(outgoing_, {letter.retained_version, batch.from}, loop_.now());
   }
   uint64_t ignored = 0;
   const size_t receivers = collect(outgoing_.view().topic, nullptr, ignored, false);
@@ -181,7 +185,7 @@ size_t Worker::collect(ByteView topic, const Client* publisher, uint64_t& remote
     for (const Subscriber& s : node.local) {
       const session::Subscription& subscription = *s.subscription;
       if (subscription.no_local && s.client == publisher) continue;  // [MQTT-3.8.3-3]
-      if (s.client->mark != mark_) {
+      if (s.client->mark != mark_ || options_.overlapping_each) {
         s.client->mark = mark_;
         s.client->slot = static_cast<uint32_t>(count);
         if (count == receivers_.size()) receivers_.emplace_back();
@@ -221,126 +225,6 @@ void Worker::deliver_collected(session::Outgoing& message, size_t receivers, uin
       context_.counters.drop(session::Drop::queue_full);
     }
   }
-}
-
-// --- SUBSCRIBE
-
-void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe) {
-  Client& client = *connection.client;
-  uint32_t id = 0;
-  mqtt::for_each_subscription_id(subscribe.properties.raw, [&](uint32_t i) { id = i; });
-  std::vector<ReasonCode> reasons;
-  std::vector<std::string> retained;
-  for (const mqtt::Filter& f : subscribe.filters) {
-    bool fresh = false;
-    const ReasonCode reason =
-        may_subscribe(connection, f.filter) ? this->subscribe(client, f, id, fresh) : ReasonCode::not_authorized;
-    reasons.push_back(reason);
-    const bool shared = mqtt::shared_filter(f.filter).has_value();                    // gets no retained messages
-    const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
-    if (!is_error(reason) && wanted && !shared) retained.emplace_back(f.filter);
-  }
-  // SUBACK promises that from now on nothing is missed, whichever worker it is published on.
-  settle([this, at = connection.id(), packet_id = subscribe.packet_id, reasons = std::move(reasons),
-          retained = std::move(retained)]() mutable {
-    auto it = connections_.find(at);
-    if (it == connections_.end() || !it->second->client) return;
-    it->second->channel().suback(packet_id, std::move(reasons));
-    Client& subscriber = *it->second->client;
-    for (const std::string& filter : retained) {
-      auto s = subscriber.session->subscriptions().find(filter);
-      if (s != subscriber.session->subscriptions().end()) send_retained(subscriber, filter, s->second);
-    }
-  });
-}
-
-ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh) {
-  if (mqtt::topic_levels(filter.filter) > options_.channel.topic_levels_max) return ReasonCode::topic_filter_invalid;
-  auto& subscriptions = client.session->subscriptions();
-  auto it = subscriptions.find(filter.filter);
-  fresh = it == subscriptions.end();
-  if (fresh) {
-    if (subscriptions.size() >= options_.subscriptions_max) return ReasonCode::quota_exceeded;
-    it = subscriptions.emplace(std::string(filter.filter), session::Subscription{}).first;
-    add_route(client, it->first, it->second);
-  }
-  session::Subscription& s = it->second;
-  s.qos = filter.qos;
-  s.no_local = filter.no_local;
-  s.retain_as_published = filter.retain_as_published;
-  s.id = id;
-  return static_cast<ReasonCode>(filter.qos);
-}
-
-void Worker::send_retained(Client& client, const std::string& filter, const session::Subscription& subscription) {
-  const Instant now = loop_.now();
-  retained_.match(filter, now, [&](const session::MessagePtr& message) {
-    session::Copy copy;
-    copy.qos = subscription.qos;
-    copy.retain = true;
-    if (subscription.id) copy.subscription_ids = {&subscription.id, 1};
-    outgoing_.reset(message);
-    client.session->deliver(outgoing_, copy, now, true);
-  });
-}
-
-void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe) {
-  auto& subscriptions = connection.client->session->subscriptions();
-  std::vector<ReasonCode> reasons;
-  for (ByteView filter : unsubscribe.filters) {
-    auto it = subscriptions.find(filter);
-    if (it == subscriptions.end()) {
-      reasons.push_back(ReasonCode::no_subscription_existed);
-      continue;
-    }
-    remove_route(*connection.client, it->second);
-    subscriptions.erase(it);
-    reasons.push_back(ReasonCode::success);
-  }
-  connection.channel().unsuback(unsubscribe.packet_id, std::move(reasons));
-}
-
-// --- routes
-
-void Worker::add_route(Client& client, const std::string& filter, session::Subscription& subscription) {
-  if (mqtt::shared_filter(filter)) return join_group(client, filter, subscription);
-  auto place = index_of_filters_.insert(filter);
-  subscription.place = place.node;
-  subscription.slot = static_cast<uint32_t>(place.value.local.size());
-  place.value.local.push_back({&client, &subscription});
-  context_.counters.subscriptions.add();
-  if (place.value.local.size() == 1) announce(filter, true);
-}
-
-void Worker::remove_route(Client& client, session::Subscription& subscription) {
-  if (subscription.shared) return leave_group(client, subscription, kNobody);
-  const routing::NodeIndex node = subscription.place;
-  auto& local = index_of_filters_.at(node)->local;
-  local[subscription.slot] = local.back();
-  local[subscription.slot].subscription->slot = subscription.slot;
-  local.pop_back();
-  context_.counters.subscriptions.subtract();
-  if (local.empty()) announce(index_of_filters_.filter(node), false);
-  index_of_filters_.release(node);
-}
-
-void Worker::announce(const std::string& filter, bool present) {
-  if (present) ++announced_;
-  for (uint32_t w = 0; w < workers_.size(); ++w)
-    if (w != index_)
-      send_task(w, [filter, from = index_, present](Worker* worker) { worker->on_announced(from, filter, present); });
-}
-
-void Worker::on_announced(uint32_t worker, const std::string& filter, bool present) {
-  const uint64_t bit = uint64_t{1} << worker;
-  if (present) {
-    index_of_filters_.insert(filter).value.remote |= bit;
-    return;
-  }
-  const routing::NodeIndex node = index_of_filters_.node_of(filter);
-  if (node == routing::kNone) return;
-  if (RouteNode* at = index_of_filters_.at(node)) at->remote &= ~bit;
-  index_of_filters_.release(node);
 }
 
 }  // namespace ph::broker

@@ -102,24 +102,49 @@ void Worker::open_session(uint64_t ticket) {
     return settle_claim(id, client ? index_ : kNobody);
 
   const bool present = client != nullptr;
+  if (!client && sessions_full()) {
+    context_.counters.limit(session::Limit::sessions);
+    it->second->channel().refuse(mqtt::ReasonCode::quota_exceeded);
+    return settle_claim(id, kNobody);
+  }
   if (!client) client = &add_client(std::make_unique<session::Session>(id, context_), new_uid());
   unschedule_due(*client);
   client->will_due.reset();
   client->session->set_expiry(opening.expiry);
-  client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
   ClientConnection& connection = *it->second;
+  mount(connection, id);
+  if (opening.will && connection.renames) {
+    auto named = std::make_shared<session::Message>(*opening.will->message);
+    named->topic = name_topic(connection, named->topic, id);
+    opening.will->message = std::move(named);
+  }
+  client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
   client->connection = &connection;
   connection.client = client;
+  context_.counters.clients.add();
   announce_online(*client);
   settle_claim(id, index_);
+  drop_foreign_subscriptions(*client);
   if (connection.access) drop_denied_subscriptions(*client, *connection.access);
+  const std::vector<std::string> retained = auto_subscribe(connection);
   session::Acceptance acceptance;
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
   acceptance.session_expiry = opening.expiry_told;
+  const std::string response = routing::fill_client(options_.response_information, id, username_of(connection));
+  acceptance.response_information = response;
+  acceptance.mountpoint = connection.mountpoint;
   schedule_check(connection, loop_.now());  // keep-alive may be due before what was planned for CONNECT
   // The last step: packets that came behind CONNECT are handled in there, and may end the session again.
   connection.channel().accept(*client->session, acceptance, loop_.now());
+  if (!retained.empty()) settle([this, ticket, retained] { send_retained_of(ticket, retained); });
+}
+
+/// Counted over all workers, each as it sees the others: a burst may go over by what is under way.
+bool Worker::sessions_full() const {
+  uint64_t sessions = 0;
+  for (const Worker* w : workers_) sessions += w->counters().sessions.get();
+  return sessions >= options_.sessions_max;
 }
 
 Client* Worker::find_client(const std::string& client_id) {
@@ -242,6 +267,7 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
 std::unique_ptr<session::Session> Worker::extract(Client& client, uint32_t to) {
   unschedule_due(client);
   for (auto& [filter, subscription] : client.session->subscriptions()) {
+    if (to != kNobody) subscription.exclusive = false;  // it stays the session's
     if (subscription.shared)
       leave_group(client, subscription, to);
     else if (!mqtt::shared_filter(filter))  // one of an arriving session was not entered
@@ -258,6 +284,7 @@ std::unique_ptr<session::Session> Worker::extract(Client& client, uint32_t to) {
 void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end) {
   Client& client = *std::exchange(connection.client, nullptr);
   client.connection = nullptr;
+  context_.counters.clients.subtract();
   session::Session& session = *client.session;
   session.detach(loop_.now());
   unpark(client, true);
