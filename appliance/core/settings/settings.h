@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "core/settings/access.h"
+#include "core/settings/broker.h"
 
 namespace ph::settings {
 
@@ -121,6 +122,7 @@ struct Listener {
   bool tls = false;
   std::optional<bool> allow_anonymous;  // always set after parse(): true on loopback only
   uint32_t connections_max = 15'000;
+  std::string mountpoint;
 };
 
 struct Tls {
@@ -135,7 +137,6 @@ struct Api {
 struct Log {
   LogLevel level = LogLevel::info;
 };
-enum class SharedStrategy : uint8_t { round_robin, random, sticky, hash_clientid, hash_topic, local };
 struct Broker {
   uint32_t workers = 0;  // 0: one per core
   Bytes packet_max{limits::kMqttPacketMax};
@@ -151,7 +152,17 @@ struct Broker {
   Duration session_expiry = std::chrono::hours(2);
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
+  uint32_t subscriptions_max = limits::kSubscriptionsMax;
+  uint32_t qos_max = 2;
+  bool retain_available = true;
+  bool payload_format_check = false;
+  std::string response_information;  // empty: none
+  Overlapping overlapping = Overlapping::once;
+  uint32_t delayed_max = limits::kDelayedMessagesMax;
+  Duration sys_interval = 60s;
   SharedStrategy shared_strategy = SharedStrategy::round_robin;
+  std::vector<Rewrite> rewrites;
+  std::vector<AutoSubscribe> auto_subscriptions;
   Access access;
 };
 
