@@ -141,12 +141,14 @@ void AgentSource::will_use(StreamId stream, const std::string& receiver, port::T
   if (!known) c->receivers.push_back(receiver);
   parts_.ledger->touch(*c);
   parts_.ledger->touch(*c->generation);
-  if (letters_ > 0) {  // until they are on disk, the cursor's record is held back
-    after_letters_.emplace_back(
-        [this, task = std::move(durable)]() mutable { parts_.ledger->when_durable(std::move(task)); });
-    return;
-  }
-  parts_.ledger->when_durable(std::move(durable));
+  when_durable(std::move(durable));
+}
+
+/// When this source's records are on disk as they are now.
+void AgentSource::when_durable(port::Task task) {
+  if (letters_ == 0) return parts_.ledger->when_durable(std::move(task));
+  // Until the dead letters are on disk, cursors and counters are held back.
+  after_letters_.emplace_back([this, t = std::move(task)]() mutable { parts_.ledger->when_durable(std::move(t)); });
 }
 
 void AgentSource::settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates) {
@@ -250,9 +252,10 @@ void AgentSource::write_letter(std::shared_ptr<port::DeadLetter> letter) {
                   });
 }
 
-void AgentSource::rerouted_unasked(uint64_t events) {
+void AgentSource::rerouted_unasked(uint64_t events, port::Task durable) {
   counted_.maybe_duplicate += events;
   parts_.ledger->touch(*this);
+  when_durable(std::move(durable));
 }
 
 void AgentSource::renew(StreamId stream) {

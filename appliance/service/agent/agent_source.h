@@ -39,7 +39,7 @@ class AgentSource : public port::EventSource {
   port::WriteBatch advance_entries(StreamId stream, uint64_t settled, uint64_t events) override;
   void far_advanced(StreamId stream, uint64_t far) override;
   void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) override;
-  void rerouted_unasked(uint64_t events) override;
+  void rerouted_unasked(uint64_t events, port::Task durable) override;
   void renew(StreamId stream) override;
   void on_closed(std::move_only_function<void(StreamId)> closed) override { on_closed_ = std::move(closed); }
   port::TargetCounters counters() const override;
@@ -78,6 +78,7 @@ class AgentSource : public port::EventSource {
   port::Batch hand_out(Cursor& c, SourceReader::Read read);
   void drop_from_lane(Lane& lane, Cursor& c);
   void settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates);
+  void when_durable(port::Task task);
   void send_letter(Cursor& c, port::DeadLetter letter);
   void write_letter(std::shared_ptr<port::DeadLetter> letter);
 
