@@ -234,6 +234,7 @@ void SendingNode::apply(link::SenderEffect& effect) {
     if (far->far <= s.memory.far || far->far > s.memory.settled) world_.violated("far goes back, or past settled");
     s.memory.far = far->far;
   } else if (auto* rerouted = std::get_if<fx::ReroutedUnasked>(&effect)) {
+    world_.trace([&] { return "rerouted unasked " + std::to_string(rerouted->events); });
     later(world_.some(30ms), [this, e = *rerouted] {
       world_.rerouted[e.source] += e.events;
       world_.outcome.rerouted += e.events;
