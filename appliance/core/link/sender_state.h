@@ -181,6 +181,7 @@ class SenderCore final : public Sender {
   void advance(SenderQueue& s);
   uint64_t told(SenderQueue& s) const;
   void mark_dirty(SenderQueue& s);
+  void forget_batches(SenderQueue& s);
   void drop_stream(SenderQueue& s);
   void send_close(SenderQueue& s);
 
