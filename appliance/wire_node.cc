@@ -257,7 +257,10 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
+  const auto durability = settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync
+                                                                                     : broker::Durability::lazy;
+  PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
+  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};
 }
 
@@ -384,7 +387,9 @@ void Node::shut_down() {
       ++*writing;
       s->persist_now([writing] { --*writing; });
     }
-  auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
+  auto done = [&] {
+    return *writing == 0 && (!broker_ || broker_->drained()) && !committer_->busy() && disk_->waiting() == 0;
+  };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
   for (auto& l : worker_loops_) l->stop();

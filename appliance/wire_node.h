@@ -26,6 +26,7 @@
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
 #include "service/broker/broker.h"
+#include "service/broker/journal.h"
 #include "service/relay/files_target.h"
 #include "service/relay/intake.h"
 #include "service/relay/link_server.h"
@@ -102,6 +103,7 @@ class Node {
   std::unique_ptr<agent::Agent> agent_;
   std::vector<std::unique_ptr<io::IoLoop>> worker_loops_;
   std::unique_ptr<relay::Tap> tap_;
+  std::unique_ptr<broker::Journal> journal_;
   std::unique_ptr<broker::Broker> broker_;
   std::vector<std::thread> worker_threads_;
   std::vector<std::unique_ptr<relay::FilesTarget>> files_targets_;

@@ -119,11 +119,11 @@ Result<std::optional<std::string>> LevelStore::get(ByteView key) {
   return value;
 }
 
-Result<> LevelStore::scan(ByteView prefix, const std::function<bool(ByteView, ByteView)>& visit) {
+Result<> LevelStore::scan_from(ByteView prefix, ByteView from, const std::function<bool(ByteView, ByteView)>& visit) {
   std::shared_lock lock(mutex_);
   if (!database_) return fail(store_errors::failed, directory_ + ": closed by a failed write");
   std::unique_ptr<leveldb::Iterator> at(database_->NewIterator(verified(false)));
-  for (at->Seek(slice(prefix)); at->Valid() && view(at->key()).starts_with(prefix); at->Next())
+  for (at->Seek(slice(from)); at->Valid() && view(at->key()).starts_with(prefix); at->Next())
     if (!visit(view(at->key()), view(at->value()))) return {};
   if (!at->status().ok()) return std::unexpected(store_error(directory_, at->status()));
   return {};
