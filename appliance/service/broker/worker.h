@@ -113,6 +113,7 @@ class Worker final : public JournalMember {
   std::optional<mqtt::ReasonCode> on_publish(ClientConnection& connection, const mqtt::Publish& publish);
   void on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   void on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe);
+  bool delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason);
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);

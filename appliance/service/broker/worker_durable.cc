@@ -26,6 +26,16 @@ void Worker::acknowledge_later(ClientConnection& connection, uint16_t packet_id,
   });
 }
 
+/// PUBCOMP frees the packet id: were it still taken after a restart, the next message with it would be thrown away.
+bool Worker::delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason) {
+  if (!connection.client->session->durable() || durable_->may_send(durable_->turn())) return false;
+  durable_->after(durable_->turn(), [this, at = connection.id(), packet_id, reason] {
+    auto it = connections_.find(at);
+    if (it != connections_.end()) it->second->channel().pubcomp(packet_id, reason);
+  });
+  return true;
+}
+
 /// Runs `then` once everybody has the message on disk: at once if nobody has to, or if nobody waits.
 void Worker::when_taken(const Wanted& wanted, port::Task then) {
   if (!durable_ || !durable_->waits() || (wanted.workers == 0 && taking_.empty())) return then();
