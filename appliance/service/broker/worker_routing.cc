@@ -35,6 +35,10 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
   const bool any = route(outgoing_, connection.client);
   if (pressed_) hold_back(connection);
   pressed_ = false;
+  if (publish.qos > 0 && must_wait(connection, publish)) {
+    acknowledge_later(connection, publish.packet_id, publish.qos);
+    return std::nullopt;
+  }
   return any || connection.channel().version() != mqtt::Version::v5 ? ReasonCode::success
                                                                     : ReasonCode::no_matching_subscribers;
 }
@@ -68,12 +72,12 @@ void Worker::take(ClientConnection& connection, uint16_t packet_id, const sessio
   auto done = [this, message, id = connection.client->session->client_id(), uid = connection.client->uid,
                packet_id](Result<> result) {
     loop_.post([this, message, id, uid, packet_id, accepted = result.has_value()] {
-      if (accepted) {
-        Client* publisher = find_client(id);
-        outgoing_.reset(message);
-        route(outgoing_, publisher && publisher->uid == uid ? publisher : nullptr);
-      }
-      on_taken(id, {uid, packet_id, message->qos, accepted}, false);
+      const Taken taken{uid, packet_id, message->qos, accepted};
+      if (!accepted) return on_taken(id, taken, false);
+      Client* publisher = find_client(id);
+      outgoing_.reset(message);
+      route(outgoing_, publisher && publisher->uid == uid ? publisher : nullptr);
+      when_taken(wanted_, [this, id, taken] { on_taken(id, taken, false); });
     });
   };
   tap_->take(for_tap(*message), std::move(done));
@@ -114,16 +118,23 @@ bool Worker::route(session::Outgoing& message, const Client* publisher) {
   const session::MessageView& view = message.view();
   ++sequence_;
   uint64_t remote = 0;
+  const uint64_t before = durable_ ? durable_->added() : 0;
   const size_t receivers = collect(view.topic, publisher, remote, true);
   deliver_collected(message, receivers, index_, sequence_);
   bool any = receivers > 0 || remote != 0;
+  wanted_ = {sequence_, view.qos > 0 ? remote_durable_ : 0};
   for (routing::SharedGroup* group : shared_hits_) any |= dispatch_shared(message, *group, publisher);
   uint64_t version = 0;
   if (view.retain) {
     version = ++retained_version_;
-    retained_for(view.topic).set(message, {version, index_}, loop_.now());
+    keep_if_newer(message, {version, index_});
     remote = ~uint64_t{0};  // every worker keeps retained messages
+    if (durable_ && view.qos > 0 && !view.topic.starts_with("$SYS/"))
+      wanted_.workers |= uint64_t{1} << home_of_topic(view.topic);
   }
+  if (durable_ && view.qos > 0 && (durable_->added() != before || !arriving_.empty()))
+    wanted_.workers |= uint64_t{1} << index_;
+  if (wanted_.workers >> index_ & 1) want_cover(index_, sequence_);
   for (uint32_t w = 0; remote != 0 && w < workers_.size(); ++w)
     if (w != index_ && (remote >> w & 1)) send_message(w, message, version);
   return any;
@@ -144,6 +155,7 @@ Letter* Worker::send_message(uint32_t worker, session::Outgoing& message, uint64
   letter.sequence = sequence_;
   letter.retained_version = retained_version;
   letter.ticket = ticket_;
+  letter.cover = (wanted_.workers >> worker & 1) != 0;
   if (message.shared() || retained_version || view.payload.size() > session::Outgoing::kInlinePayload) {
     letter.message = message.share();
   } else {
@@ -160,12 +172,13 @@ void Worker::receive(const Batch& batch, const Letter& letter) {
     outgoing_.reset(letter.message);
   else
     outgoing_.reset(batch.view(letter));
-  if (letter.shared) return receive_shared(letter);
+  if (letter.shared) return receive_shared(letter, batch.from);
   seen_[batch.from] = letter.sequence;
   if (letter.retained_version) {
     retained_version_ = std::max(retained_version_, letter.retained_version);
-    retained_for(outgoing_.view().topic).set(outgoing_, {letter.retained_version, batch.from}, loop_.now());
+    keep_if_newer(outgoing_, {letter.retained_version, batch.from});
   }
+  if (letter.cover) want_cover(batch.from, letter.sequence);
   uint64_t ignored = 0;
   const size_t receivers = collect(outgoing_.view().topic, nullptr, ignored, false);
   ticket_ = letter.ticket;
@@ -176,10 +189,12 @@ void Worker::receive(const Batch& batch, const Letter& letter) {
 /// Gathers the sessions that a topic reaches, each once, in receivers_[0, returned), and shared subscriptions if asked.
 size_t Worker::collect(ByteView topic, const Client* publisher, uint64_t& remote, bool route_shared) {
   ++mark_;
+  remote_durable_ = 0;
   shared_hits_.clear();
   size_t count = 0;
   index_of_filters_.match(topic, [&](RouteNode& node) {
     remote |= node.remote;
+    remote_durable_ |= node.remote_durable;
     if (node.shared && route_shared)
       for (const auto& group : *node.shared) shared_hits_.push_back(group.get());
     for (const Subscriber& s : node.local) {

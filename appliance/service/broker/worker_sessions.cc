@@ -101,17 +101,36 @@ void Worker::open_session(uint64_t ticket) {
   if (it == connections_.end() || !it->second->channel().opening())  // gone meanwhile; the session stays as it was
     return settle_claim(id, client ? index_ : kNobody);
 
-  const bool present = client != nullptr;
-  if (!client && sessions_full()) {
+  if (client) return attach(std::move(opening), *it->second, *client, true);
+  if (sessions_full()) {
     context_.counters.limit(session::Limit::sessions);
     it->second->channel().refuse(mqtt::ReasonCode::quota_exceeded);
     return settle_claim(id, kNobody);
   }
-  if (!client) client = &add_client(std::make_unique<session::Session>(id, context_), new_uid());
+  const uint64_t uid = new_uid();
+  client = &add_client(std::make_unique<session::Session>(id, context_), uid);
+  if (!durable_ || opening.expiry == 0) return attach(std::move(opening), *it->second, *client, false);
+  // CONNACK promises a session: it is on disk first. The claim is held meanwhile, so nobody else touches it.
+  client->session->set_expiry(opening.expiry);
+  client->session->keep(uid);
+  durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
+    Client& made = *find_client(opening.client_id);
+    auto at = connections_.find(ticket);
+    if (at != connections_.end() && at->second->channel().opening())
+      return attach(std::move(opening), *at->second, made, false);
+    made.session->detach(loop_.now());
+    schedule_due(made);
+    settle_claim(opening.client_id, index_);
+  });
+}
+
+/// The last step of CONNECT.
+void Worker::attach(Opening opening, ClientConnection& connection, Client& attached, bool present) {
+  Client* client = &attached;
+  const std::string& id = opening.client_id;
   unschedule_due(*client);
   client->will_due.reset();
   client->session->set_expiry(opening.expiry);
-  ClientConnection& connection = *it->second;
   mount(connection, id);
   if (opening.will && connection.renames) {
     auto named = std::make_shared<session::Message>(*opening.will->message);
@@ -119,6 +138,7 @@ void Worker::open_session(uint64_t ticket) {
     opening.will->message = std::move(named);
   }
   client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
+  keep_will(*client);
   client->connection = &connection;
   connection.client = client;
   context_.counters.clients.add();
@@ -137,7 +157,7 @@ void Worker::open_session(uint64_t ticket) {
   schedule_check(connection, loop_.now());  // keep-alive may be due before what was planned for CONNECT
   // The last step: packets that came behind CONNECT are handled in there, and may end the session again.
   connection.channel().accept(*client->session, acceptance, loop_.now());
-  if (!retained.empty()) settle([this, ticket, retained] { send_retained_of(ticket, retained); });
+  if (!retained.empty()) settle([this, at = connection.id(), retained] { send_retained_of(at, retained); });
 }
 
 /// Counted over all workers, each as it sees the others: a burst may go over by what is under way.
@@ -167,7 +187,7 @@ Client* Worker::find_offline(const std::string& client_id) {
 }
 
 uint64_t Worker::new_uid() {
-  return static_cast<uint64_t>(index_) << 48 | ++last_uid_;
+  return durable_ ? durable_->next() : static_cast<uint64_t>(index_) << 48 | ++last_uid_;
 }
 
 Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t uid) {
@@ -201,6 +221,7 @@ void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap sub
   const std::string client_id = openings_.at(ticket).client_id;
   Client& client = add_client(std::make_unique<session::Session>(client_id, context_), 0);
   client.arriving = true;
+  if (durable_) arriving_.insert(&client);
   client.session->subscriptions() = std::move(subscriptions);
   for (auto& [filter, subscription] : client.session->subscriptions()) {
     // A shared one has no shadows: messages for the member follow the session from where it was (docs/shared.md).
@@ -249,6 +270,8 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
     client->arriving = false;
     for (auto& [filter, s] : client->session->subscriptions())
       if (mqtt::shared_filter(filter)) join_group(*client, filter, s);
+    arriving_.erase(client);
+    if (durable_) durable_->mark_dirty();  // covers that waited for the shadows
     for (Shadow& s : std::exchange(client->shadow, {})) {
       if (s.sequence <= seen[s.source]) continue;  // it had that one there
       outgoing_.reset(s.message);
@@ -273,6 +296,8 @@ std::unique_ptr<session::Session> Worker::extract(Client& client, uint32_t to) {
     else if (!mqtt::shared_filter(filter))  // one of an arriving session was not entered
       remove_route(client, subscription);
   }
+  if (client.session->durable()) durable_->leave(*client.session);
+  arriving_.erase(&client);
   auto session = std::move(client.session);
   context_.counters.sessions.subtract();
   clients_.erase(session->client_id());
@@ -289,8 +314,12 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   session.detach(loop_.now());
   unpark(client, true);
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
-  if (!end.publish_will || stopping_) session.set_will(std::nullopt);
-  if (session.will()) {
+  if (!end.publish_will) {
+    session.set_will(std::nullopt);
+    keep_will(client);
+  }
+  if (stopping_ && !session.durable()) session.set_will(std::nullopt);
+  if (session.will() && !stopping_) {
     const uint32_t delay = session.will()->delay;
     if (delay == 0 || session.expiry() == 0)
       publish_will(client);
@@ -306,7 +335,9 @@ void Worker::publish_will(Client& client) {
   client.will_due.reset();
   auto will = client.session->take_will();
   if (!will) return;
+  keep_will(client);
   auto message = std::make_shared<session::Message>(*will->message);
+  if (durable_) message->number = durable_->next();
   message->received = loop_.now();
   publish_unacknowledged(message);
 }
@@ -314,7 +345,7 @@ void Worker::publish_will(Client& client) {
 void Worker::end_session(Client& client) {
   publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
   const auto session = extract(client);
-  hand_on(session->take_shared());
+  hand_on(*session);
   session->end();
   const std::string& id = session->client_id();
   const uint32_t home = home_of(id);

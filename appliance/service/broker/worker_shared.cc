@@ -117,6 +117,7 @@ bool Worker::deliver_shared(session::Outgoing& message, const session::SharedKey
 }
 
 void Worker::send_shared(session::Outgoing& message, const session::SharedKey& key, SharedMember member) {
+  if (durable_ && message.view().qos > 0) wanted_.workers |= uint64_t{1} << member.worker;
   Letter* letter = send_message(member.worker, message, 0);
   if (!letter) return;
   letter->shared = key;
@@ -125,9 +126,10 @@ void Worker::send_shared(session::Outgoing& message, const session::SharedKey& k
 }
 
 /// The session may have moved on, or ended, since its member was chosen: then the message follows it, or goes to
-/// another one.
-void Worker::receive_shared(const Letter& letter) {
+/// another one. Whoever waits for this worker's disk then waits for that one's, too.
+void Worker::receive_shared(const Letter& letter, uint32_t from) {
   ticket_ = letter.ticket;
+  wanted_ = {++sequence_, 0};
   if (!deliver_shared(outgoing_, letter.shared, letter.uid)) {
     SharedGroup* group = find_group(*letter.shared);
     const SharedMember* moved = group ? group->find(letter.uid) : nullptr;
@@ -136,17 +138,30 @@ void Worker::receive_shared(const Letter& letter) {
     else if (!group || !dispatch_shared(outgoing_, *group, nullptr))
       context_.counters.drop(session::Drop::session_ended);
   }
-  if (auto ticket = std::exchange(ticket_, nullptr)) ticket->release();
+  if (letter.cover && wanted_.workers != 0) following_.push_back({from, letter.sequence, wanted_});
+  if (letter.cover) want_cover(from, letter.sequence);
+  if (auto ticket = std::exchange(ticket_, nullptr)) {
+    if (wanted_.workers != 0)
+      when_taken(wanted_, [ticket] { ticket->release(); });
+    else
+      ticket->release();
+  }
   pressed_ = false;
 }
 
-/// A member's session has ended: what it did not get is for the others.
-void Worker::hand_on(std::vector<session::SharedMessage> messages) {
-  for (session::SharedMessage& m : messages) {
+/// A member's session has ended: what it did not get is for the others. Its records go once they have it.
+void Worker::hand_on(session::Session& ended) {
+  Wanted all{sequence_, 0};
+  for (session::SharedMessage& m : ended.take_shared()) {
     SharedGroup* group = find_group(*m.shared);
     outgoing_.reset(std::move(m.message));
+    wanted_ = {++sequence_, 0};
     if (!group || !dispatch_shared(outgoing_, *group, nullptr)) context_.counters.drop(session::Drop::session_ended);
+    all = {sequence_, all.workers | wanted_.workers};
   }
+  pressed_ = false;
+  if (!ended.durable()) return;
+  when_taken(all, [this, uid = ended.uid()] { durable_->ended(uid); });
 }
 
 }  // namespace ph::broker

@@ -60,8 +60,8 @@ void Worker::subscribe_all(Asked& asked, uint64_t uid) {
     if (!is_error(reasons.back()) && wanted && !shared) retained.push_back(std::move(row.filter));
   }
   // SUBACK promises that from now on nothing is missed, whichever worker it is published on.
-  settle([this, connection = asked.connection, packet_id = asked.packet_id, reasons = std::move(reasons),
-          retained = std::move(retained)]() mutable {
+  settle_and_keep(*at->second->client, [this, connection = asked.connection, packet_id = asked.packet_id,
+                                        reasons = std::move(reasons), retained = std::move(retained)]() mutable {
     auto it = connections_.find(connection);
     if (it == connections_.end() || !it->second->client) return;
     it->second->channel().suback(packet_id, std::move(reasons));
@@ -117,6 +117,7 @@ ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_
   s.no_local = filter.no_local;
   s.retain_as_published = filter.retain_as_published;
   s.id = id;
+  if (client.session->durable()) durable_->subscribed(client.uid, it->first, s);
   return static_cast<ReasonCode>(s.qos);
 }
 
@@ -143,11 +144,20 @@ void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscrib
       reasons.push_back(ReasonCode::no_subscription_existed);
       continue;
     }
-    remove_route(*connection.client, it->second);
-    subscriptions.erase(it);
+    drop_subscription(*connection.client, it);
     reasons.push_back(ReasonCode::success);
   }
-  connection.channel().unsuback(unsubscribe.packet_id, std::move(reasons));
+  when_kept(*connection.client,
+            [this, at = connection.id(), packet_id = unsubscribe.packet_id, reasons = std::move(reasons)]() mutable {
+              auto it = connections_.find(at);
+              if (it != connections_.end()) it->second->channel().unsuback(packet_id, std::move(reasons));
+            });
+}
+
+SubscriptionMap::iterator Worker::drop_subscription(Client& client, SubscriptionMap::iterator it) {
+  remove_route(client, it->second);
+  if (client.session->durable()) durable_->unsubscribed(client.uid, it->first);
+  return client.session->subscriptions().erase(it);
 }
 
 // --- routes
@@ -165,13 +175,16 @@ void Worker::add_route(Client& client, const std::string& filter, session::Subsc
   place.value.local.push_back({&client, &subscription});
   context_.counters.subscriptions.add();
   if (place.value.local.size() == 1) announce(topics, true);
+  if (client.session->durable() && ++place.value.durable == 1) announce_durable(topics, true);
 }
 
 void Worker::remove_route(Client& client, session::Subscription& subscription) {
   if (subscription.shared) return leave_group(client, subscription, kNobody);
   const routing::NodeIndex node = subscription.place;
   if (subscription.exclusive) release_exclusive(index_of_filters_.filter(node), client.uid);
-  auto& local = index_of_filters_.at(node)->local;
+  RouteNode& at = *index_of_filters_.at(node);
+  if (client.session->durable() && --at.durable == 0) announce_durable(index_of_filters_.filter(node), false);
+  auto& local = at.local;
   local[subscription.slot] = local.back();
   local[subscription.slot].subscription->slot = subscription.slot;
   local.pop_back();
@@ -195,7 +208,10 @@ void Worker::on_announced(uint32_t worker, const std::string& filter, bool prese
   }
   const routing::NodeIndex node = index_of_filters_.node_of(filter);
   if (node == routing::kNone) return;
-  if (RouteNode* at = index_of_filters_.at(node)) at->remote &= ~bit;
+  if (RouteNode* at = index_of_filters_.at(node)) {
+    at->remote &= ~bit;
+    at->remote_durable &= ~bit;
+  }
   index_of_filters_.release(node);
 }
 

@@ -48,6 +48,13 @@ RetainedStore& Worker::retained_for(ByteView topic) {
   return topic.starts_with("$SYS/") ? sys_retained_ : retained_;
 }
 
+/// What a topic's retained message is from now on; of clients' also on disk.
+void Worker::keep_if_newer(session::Outgoing& message, RetainedVersion version) {
+  const ByteView topic = message.view().topic;
+  RetainedStore& store = retained_for(topic);
+  if (store.set(message, version, loop_.now()) && &store == &retained_) keep_retained(message, version.number);
+}
+
 void Worker::start_sys() {
   if (index_ != 0 || options_.sys_interval <= Duration::zero()) return;
   sys_ = std::make_unique<SysTopics>(options_.node_name, options_.version, loop_.now());

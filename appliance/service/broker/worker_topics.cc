@@ -96,8 +96,7 @@ void Worker::drop_foreign_subscriptions(Client& client) {
       ++it;
       continue;
     }
-    remove_route(client, it->second);
-    it = subscriptions.erase(it);
+    it = drop_subscription(client, it);
   }
 }
 
