@@ -14,7 +14,9 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+constexpr size_t kHashThreads = 2;          // for passwords
+constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
+constexpr Duration kShutdownBound = 8s;     // an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -52,12 +54,20 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.channel.client_id_max = from.client_id_max;
   out.channel.receive_max = static_cast<uint16_t>(std::min<uint32_t>(from.awaiting_rel_max, UINT16_MAX));
   out.channel.connect_timeout = from.connect_timeout;
+  out.channel.keep_alive_max = static_cast<uint16_t>(from.keep_alive_max / 1s);
   out.session.inflight_max = from.inflight_max;
   out.session.mqueue_messages_max = from.mqueue_messages_max;
   out.session.mqueue_bytes_max = from.mqueue_bytes_max.value;
   out.session.receive_max = from.awaiting_rel_max;
   out.v3_session_expiry = from.session_expiry;
   out.retained_messages_max = from.retained_max;
+  return out;
+}
+
+std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
+  std::vector<broker::AuthMethod> out;
+  for (settings::AuthMethod m : from)
+    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
   return out;
 }
 
@@ -97,9 +107,11 @@ Result<> Node::open() {
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
+  PH_TRY(open_access());
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
+  watch_far();
   PH_TRY(open_api());
   return {};
 }
@@ -187,10 +199,6 @@ Result<> Node::open_spools() {
                                                   *dead_letters_));
       s.sources.push_back(std::move(made));
     }
-    s.retention->on_far([this, name = r.name](uint64_t sequence) {
-      if (intake_) intake_->far_reached(name, sequence);
-      if (tap_) tap_->far_reached(name, sequence);
-    });
   }
   return {};
 }
@@ -246,10 +254,10 @@ Result<> Node::open_broker() {
   broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
-    // Credentials are not checked yet, so a listener that does not allow anonymous clients has none.
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
     options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
   }
+  options.security = {policy_, auth_methods(settings_.broker.access.authn.order), &crypto_, nullptr};
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -260,6 +268,8 @@ Result<> Node::open_broker() {
   const auto durability = settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync
                                                                                      : broker::Durability::lazy;
   PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
+  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
+  options.security.jobs = jobs_.get();
   broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};
 }
@@ -327,6 +337,18 @@ Result<> Node::open_receiver() {
                                   .connections_max = settings_.receiver->connections_max};
   link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
   return {};
+}
+
+/// Once those exist who are to be told: a route says at once how far it is, and before a restart they may not have
+/// heard.
+void Node::watch_far() {
+  for (size_t i = 0; i < spools_.size(); ++i) {
+    if (!spools_[i].retention) continue;
+    spools_[i].retention->on_far([this, name = settings_.routes[i].name](uint64_t sequence) {
+      if (intake_) intake_->far_reached(name, sequence);
+      if (tap_) tap_->far_reached(name, sequence);
+    });
+  }
 }
 
 Result<> Node::open_api() {

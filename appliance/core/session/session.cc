@@ -91,13 +91,13 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
   const bool waits = !mqueue_.empty() || !stored_.empty() || resent_ < inflight_.size() ||
                      inflight_.size() >= window() || congested();
   if (waits || (durable() && copy.qos == 2)) {  // a durable QoS 2 message is sent once its packet id is on disk
-    enqueue(message, copy);
+    enqueue(message, copy, !waits);
     return waits ? void() : pump(now);
   }
   const uint64_t sequence = durable() ? next_sequence_ : 0;
   copy.packet_id = durable() ? packet_id_of(sequence) : next_packet_id();
   if (find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
-    enqueue(message, copy);
+    enqueue(message, copy, true);
     return pump(now);
   }
   if (!fits(message, copy, now)) return;
@@ -118,10 +118,10 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
   resent_ = inflight_.size();
 }
 
-void Session::enqueue(Outgoing& message, const Copy& copy) {
+void Session::enqueue(Outgoing& message, const Copy& copy, bool passing) {
   const MessageView& m = message.view();
   const size_t bytes = m.topic.size() + m.payload.size() + m.properties.size();
-  if (!make_room(bytes, copy.qos)) {
+  if (!passing && !make_room(bytes, copy.qos)) {
     context_->counters.drop(Drop::queue_full);
     return;
   }
@@ -145,7 +145,7 @@ void Session::enqueue(Outgoing& message, const Copy& copy) {
 /// Drops from the queue until the new one fits; false if the new one is what has to go.
 bool Session::make_room(size_t bytes, uint8_t qos) {
   const SessionLimits& limits = context_->limits;
-  if (bytes > limits.mqueue_bytes_max) return false;
+  if (bytes > limits.mqueue_bytes_max || limits.mqueue_messages_max == 0) return false;
   auto full = [&] {
     // What was in flight before a restart stands in the store like the rest, and is not counted in the queue.
     const size_t count = mqueue_.size() + stored_.count - std::min(stored_.count, maybe_sent_);
@@ -163,6 +163,13 @@ bool Session::make_room(size_t bytes, uint8_t qos) {
     drop_queued(victim, Drop::queue_full);
   }
   return true;
+}
+
+bool Session::over_half_full() const {
+  const SessionLimits& limits = context_->limits;
+  const size_t half = limits.mqueue_messages_max / 2;
+  if (half == 0 && inflight_.size() >= window()) return true;
+  return queued() > half || queued_bytes() > limits.mqueue_bytes_max / 2;
 }
 
 void Session::drop_queued(size_t index, Drop reason) {

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "core/settings/access.h"
 
 namespace ph::settings {
 
@@ -141,6 +142,7 @@ struct Broker {
   uint32_t workers = 0;  // 0: one per core
   Bytes packet_max{limits::kMqttPacketMax};
   Duration connect_timeout = limits::kConnectTimeout;
+  Duration keep_alive_max = std::chrono::seconds(65'535);  // all that the protocol allows, and none at all
   uint32_t inflight_max = limits::kInflightMax;
   uint32_t mqueue_messages_max = limits::kMqueueMessagesMax;
   Bytes mqueue_bytes_max{limits::kMqueueBytesMax};
@@ -152,6 +154,7 @@ struct Broker {
   Durability durability = Durability::fsync;
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
+  Access access;
 };
 
 struct Settings {

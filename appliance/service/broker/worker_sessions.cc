@@ -7,10 +7,6 @@
 namespace ph::broker {
 namespace {
 
-bool is_loopback(ByteView address) {
-  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("[::ffff:127.");
-}
-
 session::MessagePtr will_message(const mqtt::Will& will) {
   std::string scratch;
   auto m = std::make_shared<session::Message>();
@@ -25,23 +21,10 @@ session::MessagePtr will_message(const mqtt::Will& will) {
 
 }  // namespace
 
-bool Worker::allowed(const ClientConnection& connection) const {
-  switch (options_.listeners[connection.listener].allow_anonymous) {
-    case Anonymous::always:
-      return true;
-    case Anonymous::never:
-      return false;
-    case Anonymous::loopback:
-      return is_loopback(connection.peer().address);
-  }
-  return false;
-}
-
 // --- CONNECT
 
 void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& connect) {
   if (stopping_) return connection.channel().refuse(mqtt::ReasonCode::server_unavailable);
-  if (!allowed(connection)) return connection.channel().refuse(mqtt::ReasonCode::not_authorized);
   Opening opening;
   opening.client_id = connect.client_id;
   if (connect.client_id.empty()) {
@@ -62,9 +45,14 @@ void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& conne
   if (connect.will)
     opening.will = session::SessionWill{will_message(*connect.will), connect.will->properties.will_delay.value_or(0)};
 
+  authenticate(connection, connect, std::move(opening));
+}
+
+/// The client may come in: to its session.
+void Worker::enter(uint64_t ticket, Opening opening) {
   const std::string client_id = opening.client_id;
-  openings_.emplace(connection.id(), std::move(opening));
-  const Claim mine{index_, connection.id()};
+  openings_.emplace(ticket, std::move(opening));
+  const Claim mine{index_, ticket};
   const uint32_t home = home_of(client_id);
   if (home == index_) return claim(client_id, mine);
   send_task(home, [client_id, mine](Worker* w) { w->claim(client_id, mine); });
@@ -98,13 +86,14 @@ void Worker::on_granted(const std::string& client_id, uint64_t ticket, uint32_t 
 }
 
 /// The claim is ours and whatever session there is, is here.
-void Worker::open_session(uint64_t ticket) {
+void Worker::open_session(uint64_t ticket, bool ended_durable) {
   auto node = openings_.extract(ticket);
   PH_ASSERT(!node.empty(), "each claim is opened once");
   Opening& opening = node.mapped();
   const std::string& id = opening.client_id;
   Client* client = find_offline(id);
   if (client && opening.clean_start) {
+    ended_durable = client->session->durable();
     end_session(*client);  // [MQTT-3.1.2-4]
     client = nullptr;
   }
@@ -115,18 +104,21 @@ void Worker::open_session(uint64_t ticket) {
   if (client) return attach(std::move(opening), *it->second, *client, true);
   const uint64_t uid = new_uid();
   client = &add_client(std::make_unique<session::Session>(id, context_), uid);
-  if (!durable_ || opening.expiry == 0) return attach(std::move(opening), *it->second, *client, false);
-  // CONNACK promises a session: it is on disk first. The claim is held meanwhile, so nobody else touches it.
+  const bool keep = durable_ && opening.expiry > 0;
+  if (!keep && !ended_durable) return attach(std::move(opening), *it->second, *client, false);
+  // CONNACK promises a session, or that an old one is gone: on disk first. The claim is held meanwhile, so nobody else
+  // touches it.
   client->session->set_expiry(opening.expiry);
-  client->session->keep(uid);
+  if (keep) client->session->keep(uid);
+  durable_->mark_dirty();
   durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
     Client& made = *find_client(opening.client_id);
     auto at = connections_.find(ticket);
     if (at != connections_.end() && at->second->channel().opening())
       return attach(std::move(opening), *at->second, made, false);
     made.session->detach(loop_.now());
-    schedule_due(made);
     settle_claim(opening.client_id, index_);
+    schedule_due(made);
   });
 }
 
@@ -142,6 +134,7 @@ void Worker::attach(Opening opening, ClientConnection& connection, Client& attac
   client->connection = &connection;
   connection.client = client;
   settle_claim(id, index_);
+  if (connection.access) drop_denied_subscriptions(*client, *connection.access);
   session::Acceptance acceptance;
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
@@ -189,11 +182,13 @@ Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t u
 /// Another worker's connection has claimed the session that is here.
 void Worker::give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start) {
   Client* client = find_offline(client_id);
+  bool ended_durable = false;
   if (client && clean_start) {
+    ended_durable = client->session->durable();
     end_session(*client);
     client = nullptr;
   }
-  if (!client) return send_task(to, [ticket](Worker* w) { w->open_session(ticket); });
+  if (!client) return send_task(to, [ticket, ended_durable](Worker* w) { w->open_session(ticket, ended_durable); });
   if (client->session->subscriptions().empty()) return hand_over(client_id, to, ticket);
   send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions()](Worker* w) mutable {
     w->prepare_arrival(ticket, from, std::move(subscriptions));
@@ -282,6 +277,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   client.connection = nullptr;
   session::Session& session = *client.session;
   session.detach(loop_.now());
+  unpark(client, true);
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will) {
     session.set_will(std::nullopt);
