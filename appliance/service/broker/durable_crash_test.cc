@@ -37,6 +37,7 @@ struct Publisher {
   std::vector<std::string> acknowledged;
 
   void on_packet(const std::string& line) {
+    if (getenv("DBG")) fprintf(stderr, "P%s <- %s\n", id.c_str(), line.c_str());
     if (line.starts_with("connack")) {
       std::map<int, int> in_order;  // as first sent [MQTT-4.6.0-1]
       for (auto& [packet, m] : open) in_order[std::stoi(m.payload.substr(m.payload.find('.') + 1))] = packet;
@@ -63,6 +64,7 @@ struct Publisher {
       client->send("pubrel id=" + std::to_string(packet));
       return;
     }
+    if (getenv("DBG")) fprintf(stderr, "P%s -> %s id=%d\n", id.c_str(), m.payload.c_str(), packet);
     client->send("publish topic=t/" + id + " qos=" + std::to_string(qos) + " id=" + std::to_string(packet) +
                  (again && m.sent ? " dup" : "") + " payload=" + m.payload);
     m.sent = true;
@@ -102,6 +104,7 @@ TEST_P(DurableCrash, loses_doubles_and_reorders_nothing) {
   MqttClient* subscriber = nullptr;
   auto on_subscriber = [&](const std::string& line) {
     const std::string packet = field(line, "id");
+    if (getenv("DBG")) fprintf(stderr, "S <- %s\n", line.c_str());
     if (line.starts_with("publish")) {
       const std::string payload = field(line, "payload");
       const bool two = field(line, "qos") == "2";
@@ -129,6 +132,7 @@ TEST_P(DurableCrash, loses_doubles_and_reorders_nothing) {
     for (uint64_t i = 0; i < steps; ++i) loops[random.below(loops.size())]->run_one();
   };
   auto crash = [&] {
+    if (getenv("DBG")) fprintf(stderr, "CRASH\n");
     if (random.chance(0.5))
       rig.kill(&random);
     else

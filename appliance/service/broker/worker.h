@@ -79,6 +79,7 @@ struct Client {
   std::optional<Instant> due;              // will or end of an offline session; its key in Worker::due_
   std::optional<Instant> will_due;
   bool will_kept = false;  // there is a record of it
+  bool durable = false;   // its session is, also one that is still arriving
   bool arriving = false;  // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
@@ -213,7 +214,7 @@ class Worker final : public JournalMember {
   void attach(Opening opening, ClientConnection& connection, Client& attached, bool present);
   void give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start);
   void hand_over(const std::string& client_id, uint32_t to, uint64_t ticket);
-  void prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions);
+  void prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions, bool durable);
   void on_arrival(uint64_t ticket, std::unique_ptr<session::Session> session, uint64_t uid,
                   const std::vector<uint64_t>& seen);
   uint64_t new_uid();

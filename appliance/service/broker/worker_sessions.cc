@@ -109,6 +109,7 @@ void Worker::open_session(uint64_t ticket, bool ended_durable) {
   // CONNACK promises a session, or that an old one is gone: on disk first. The claim is held meanwhile, so nobody else
   // touches it.
   client->session->set_expiry(opening.expiry);
+  client->durable = keep;
   if (keep) client->session->keep(uid);
   durable_->mark_dirty();
   durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
@@ -171,6 +172,7 @@ Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t u
   auto client = std::make_unique<Client>();
   client->session = std::move(session);
   client->uid = uid;
+  client->durable = client->session->durable();
   Client& out = *client;
   clients_[out.session->client_id()] = std::move(client);
   context_.counters.sessions.add();
@@ -190,17 +192,19 @@ void Worker::give_up(const std::string& client_id, uint32_t to, uint64_t ticket,
   }
   if (!client) return send_task(to, [ticket, ended_durable](Worker* w) { w->open_session(ticket, ended_durable); });
   if (client->session->subscriptions().empty()) return hand_over(client_id, to, ticket);
-  send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions()](Worker* w) mutable {
-    w->prepare_arrival(ticket, from, std::move(subscriptions));
+  send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions(),
+                 durable = client->durable](Worker* w) mutable {
+    w->prepare_arrival(ticket, from, std::move(subscriptions), durable);
   });
 }
 
 /// Routes lead here before the session does: what is published meanwhile waits as a shadow.
-void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions) {
+void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions, bool durable) {
   const std::string client_id = openings_.at(ticket).client_id;
   Client& client = add_client(std::make_unique<session::Session>(client_id, context_), 0);
   client.arriving = true;
-  if (durable_) arriving_.insert(&client);
+  client.durable = durable;
+  if (durable) arriving_.insert(&client);
   client.session->subscriptions() = std::move(subscriptions);
   for (auto& [filter, subscription] : client.session->subscriptions()) add_route(client, filter, subscription);
   settle([this, client_id, ticket, from] {
