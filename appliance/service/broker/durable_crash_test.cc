@@ -34,11 +34,12 @@ struct Publisher {
   };
   std::map<int, Message> open;  // by packet id
   MqttClient* client = nullptr;
+  bool connected = false;
   std::vector<std::string> acknowledged;
 
   void on_packet(const std::string& line) {
-    if (getenv("DBG")) fprintf(stderr, "P%s <- %s\n", id.c_str(), line.c_str());
     if (line.starts_with("connack")) {
+      connected = true;
       std::map<int, int> in_order;  // as first sent [MQTT-4.6.0-1]
       for (auto& [packet, m] : open) in_order[std::stoi(m.payload.substr(m.payload.find('.') + 1))] = packet;
       for (auto& [number, packet] : in_order) send(packet, open[packet], true);
@@ -64,7 +65,6 @@ struct Publisher {
       client->send("pubrel id=" + std::to_string(packet));
       return;
     }
-    if (getenv("DBG")) fprintf(stderr, "P%s -> %s id=%d\n", id.c_str(), m.payload.c_str(), packet);
     client->send("publish topic=t/" + id + " qos=" + std::to_string(qos) + " id=" + std::to_string(packet) +
                  (again && m.sent ? " dup" : "") + " payload=" + m.payload);
     m.sent = true;
@@ -76,7 +76,7 @@ struct Publisher {
     if (packet > 4) return;
     Message& m = open[packet];
     m.payload = id + "." + std::to_string(next++);
-    if (client && !client->closed()) send(packet, m, false);
+    if (connected && !client->closed()) send(packet, m, false);
   }
 };
 
@@ -104,7 +104,6 @@ TEST_P(DurableCrash, loses_doubles_and_reorders_nothing) {
   MqttClient* subscriber = nullptr;
   auto on_subscriber = [&](const std::string& line) {
     const std::string packet = field(line, "id");
-    if (getenv("DBG")) fprintf(stderr, "S <- %s\n", line.c_str());
     if (line.starts_with("publish")) {
       const std::string payload = field(line, "payload");
       const bool two = field(line, "qos") == "2";
@@ -124,6 +123,7 @@ TEST_P(DurableCrash, loses_doubles_and_reorders_nothing) {
   };
   auto connect_publisher = [&](Publisher& p) {
     p.client = &rig.open();
+    p.connected = false;
     p.client->on_packet = [&p](const std::string& line) { p.on_packet(line); };
     p.client->send("connect v=4 id=p" + p.id + " clean=0");
   };
@@ -132,14 +132,16 @@ TEST_P(DurableCrash, loses_doubles_and_reorders_nothing) {
     for (uint64_t i = 0; i < steps; ++i) loops[random.below(loops.size())]->run_one();
   };
   auto crash = [&] {
-    if (getenv("DBG")) fprintf(stderr, "CRASH\n");
     if (random.chance(0.5))
       rig.kill(&random);
     else
       rig.kill();
     rig.start();
     subscriber = nullptr;
-    for (auto& p : publishers) p.client = nullptr;
+    for (auto& p : publishers) {
+      p.client = nullptr;
+      p.connected = false;
+    }
   };
 
   connect_subscriber();
