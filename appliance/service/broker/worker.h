@@ -47,6 +47,7 @@ struct Taken {
   uint16_t packet_id = 0;
   uint8_t qos = 0;
   bool accepted = false;
+  uint64_t number = 0;  // of the message that the record of the packet id still names; 0: none
 };
 
 /// What has to be on disk before a message counts as taken.
@@ -79,6 +80,7 @@ struct Client {
   std::optional<Instant> due;              // will or end of an offline session; its key in Worker::due_
   std::optional<Instant> will_due;
   bool will_kept = false;  // there is a record of it
+  uint32_t recording = 0;  // QoS 2 messages of this client that wait to be written down before they are routed
   bool durable = false;   // its session is, also one that is still arriving
   bool arriving = false;  // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
@@ -109,6 +111,10 @@ class Worker final : public JournalMember {
   /// After all of them.
   void restored(Client& client, bool was_attached);
   void settle_mail();
+  /// A QoS 2 message whose routing a crash cut short: to those durable sessions that do not have it.
+  void redo(const session::MessagePtr& message, const std::string& publisher, const std::set<uint64_t>& has);
+  void redone(uint64_t uid, uint16_t packet_id, uint64_t number) { durable_->routed(uid, packet_id, number); }
+  void flush_journal() { durable_->flush(); }
   uint32_t home_of(const std::string& client_id) const;
 
   // JournalMember
@@ -262,6 +268,9 @@ class Worker final : public JournalMember {
 
   // worker_durable.cc: what waits for the disk
   bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
+  bool needs_record(ClientConnection& connection, const session::MessageView& view);
+  session::MessagePtr recordable();
+  void record_and_route(ClientConnection& connection, uint16_t packet_id);
   void acknowledge_later(ClientConnection& connection, uint16_t packet_id, uint8_t qos);
   /// Runs `then` when what the client's session told this turn is on disk; at once if it is not durable.
   void when_kept(Client& client, port::Task then);

@@ -255,7 +255,7 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
       client->session->deliver(outgoing_, s.copy, loop_.now());
     }
     for (const Taken& t : std::exchange(client->taken, {}))
-      if (t.uid == uid) client->session->taken(t.packet_id, t.qos, t.accepted);
+      if (t.uid == uid) on_taken(client->session->client_id(), t, true);
   }
   if (const auto& will = client->session->will()) client->will_due = loop_.now() + std::chrono::seconds(will->delay);
   schedule_due(*client);
