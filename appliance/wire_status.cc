@@ -51,6 +51,10 @@ admin::Status Node::status() const {
   s.now = loop_.wall_now();
   s.uptime_seconds =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(loop_.now() - started_).count());
+  for (const io::StoreFinding& f : store_->findings())
+    s.alarms.push_back("store: " + std::string(f.code) + ": " + f.detail);
+  if (committer_->store_failures())
+    s.alarms.push_back("store: " + std::to_string(committer_->store_failures()) + " writes failed and were repeated");
   fill_routes(s);
   fill_upstreams(s);
   fill_services(s);
