@@ -265,8 +265,8 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  const auto durability = settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync
-                                                                                     : broker::Durability::lazy;
+  const auto durability =
+      settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync : broker::Durability::lazy;
   PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
   jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
   options.security.jobs = jobs_.get();

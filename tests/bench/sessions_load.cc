@@ -25,7 +25,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   namespace keys = session::keys;
-  const session::Clock clock{Instant(std::chrono::hours(1)), from_unix_ms(static_cast<int64_t>(std::time(nullptr)) * 1000)};
+  const session::Clock clock{Instant(std::chrono::hours(1)),
+                             from_unix_ms(static_cast<int64_t>(std::time(nullptr)) * 1000)};
   uint64_t number = sessions + 1;
   port::WriteBatch batch;
   for (uint64_t uid = 1; uid <= sessions; ++uid) {

@@ -88,8 +88,8 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
     if (fits(message, copy, now)) write(message, copy, now);
     return;
   }
-  const bool waits = !mqueue_.empty() || !stored_.empty() || resent_ < inflight_.size() ||
-                     inflight_.size() >= window() || congested();
+  const bool waits =
+      !mqueue_.empty() || !stored_.empty() || resent_ < inflight_.size() || inflight_.size() >= window() || congested();
   if (waits || (durable() && copy.qos == 2)) {  // a durable QoS 2 message is sent once its packet id is on disk
     enqueue(message, copy, !waits);
     return waits ? void() : pump(now);

@@ -42,7 +42,7 @@ struct SessionLimits {
 struct SessionContext {
   SessionLimits limits;
   Counters counters;
-  Outgoing outgoing;  // for messages that come out of queues
+  Outgoing outgoing;         // for messages that come out of queues
   Keeper* keeper = nullptr;  // null: nothing is durable
 };
 
@@ -162,8 +162,8 @@ class Session {
     uint16_t packet_id = 0;
     uint8_t qos = 0;
     bool retain = false;
-    bool sent = false;      // ever
-    bool released = false;  // QoS 2: PUBREL instead of PUBLISH
+    bool sent = false;        // ever
+    bool released = false;    // QoS 2: PUBREL instead of PUBLISH
     bool pubrel_due = false;  // PUBREL waits until `turn` is durable
     uint64_t sequence = 0;    // its name in the store; 0: not durable
     uint64_t turn = 0;        // that made it, or released it, durable
@@ -232,9 +232,9 @@ class Session {
   size_t mqueue_bytes_ = 0;
   size_t mqueue_qos0_ = 0;
   Stored stored_;
-  uint64_t uid_ = 0;             // 0: not durable
+  uint64_t uid_ = 0;  // 0: not durable
   uint64_t next_sequence_ = 1;
-  size_t maybe_sent_ = 0;        // so many of the next entries from the store may have been sent before a restart
+  size_t maybe_sent_ = 0;  // so many of the next entries from the store may have been sent before a restart
   size_t pubrels_due_ = 0;
   std::vector<Inbound> inbound_;
   size_t awaiting_release_ = 0;

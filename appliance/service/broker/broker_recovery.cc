@@ -79,7 +79,8 @@ Result<> Broker::recover_sessions() {
     if (it == sessions.end()) return true;
     const auto number = session::decode_number(value);
     if (id.size() != 2 || !number) return false;
-    const auto packet_id = static_cast<uint16_t>(static_cast<unsigned char>(id[0]) << 8 | static_cast<unsigned char>(id[1]));
+    const auto packet_id =
+        static_cast<uint16_t>(static_cast<unsigned char>(id[0]) << 8 | static_cast<unsigned char>(id[1]));
     Restored& s = it->second;
     s.client->session->received(packet_id);
     if (*number) cut_short_.push_back({s.worker, s.client->session->client_id(), uid, packet_id, *number});

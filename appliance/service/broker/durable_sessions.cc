@@ -176,24 +176,24 @@ session::KeptPage DurableSessions::load(uint64_t uid, uint64_t from, size_t mess
   page.next = from;
   page.end = true;
   std::vector<session::EntryRecord> records;
-  const auto scanned = journal_.store().scan_from(
-      keys::of(keys::kEntry, uid), keys::of(keys::kEntry, uid, from), [&](ByteView key, ByteView value) {
-        if (records.size() == messages_max) {
-          page.end = false;
-          return false;
-        }
-        const auto sequence = keys::second_in(key, keys::kEntry);
-        auto record = session::decode_entry(value);
-        if (sequence) page.next = *sequence + 1;
-        if (sequence && record) {
-          record->sequence = *sequence;
-          records.push_back(std::move(*record));
-          return true;
-        }
-        journal_.count_damaged();
-        erase(std::string(key));
-        return true;
-      });
+  const auto scanned = journal_.store().scan_from(keys::of(keys::kEntry, uid), keys::of(keys::kEntry, uid, from),
+                                                  [&](ByteView key, ByteView value) {
+                                                    if (records.size() == messages_max) {
+                                                      page.end = false;
+                                                      return false;
+                                                    }
+                                                    const auto sequence = keys::second_in(key, keys::kEntry);
+                                                    auto record = session::decode_entry(value);
+                                                    if (sequence) page.next = *sequence + 1;
+                                                    if (sequence && record) {
+                                                      record->sequence = *sequence;
+                                                      records.push_back(std::move(*record));
+                                                      return true;
+                                                    }
+                                                    journal_.count_damaged();
+                                                    erase(std::string(key));
+                                                    return true;
+                                                  });
   if (!scanned) {
     journal_.count_damaged();
     log_error("session_page_unreadable", {{"error", scanned.error().to_string()}});

@@ -81,8 +81,8 @@ struct Client {
   std::optional<Instant> will_due;
   bool will_kept = false;  // there is a record of it
   uint32_t recording = 0;  // QoS 2 messages of this client that wait to be written down before they are routed
-  bool durable = false;   // its session is, also one that is still arriving
-  bool arriving = false;  // messages go to `shadow` until the session is here
+  bool durable = false;    // its session is, also one that is still arriving
+  bool arriving = false;   // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
   std::unique_ptr<Parked> parked;
@@ -307,15 +307,15 @@ class Worker final : public JournalMember {
   RetainedStore retained_;
   uint64_t retained_version_ = 0;
   session::Outgoing outgoing_;
-  Wanted wanted_;                    // by the message that was routed last
-  uint64_t remote_durable_ = 0;      // by the fan-out at work
+  Wanted wanted_;                             // by the message that was routed last
+  uint64_t remote_durable_ = 0;               // by the fan-out at work
   std::unique_ptr<DurableSessions> durable_;  // null: nothing is
-  std::deque<Pending> taking_;       // in order of their sequences
-  std::vector<uint64_t> covered_;    // per worker: what of ours its sessions have on disk
-  std::vector<uint64_t> cover_due_;  // per worker: its last message whose taking has to be confirmed,
-  std::vector<uint64_t> cover_told_; // and up to where that was
-  std::set<Client*> arriving_;       // durable ones
-  std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
+  std::deque<Pending> taking_;                // in order of their sequences
+  std::vector<uint64_t> covered_;             // per worker: what of ours its sessions have on disk
+  std::vector<uint64_t> cover_due_;           // per worker: its last message whose taking has to be confirmed,
+  std::vector<uint64_t> cover_told_;          // and up to where that was
+  std::set<Client*> arriving_;                // durable ones
+  std::vector<Receiver> receivers_;           // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
   std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane

@@ -27,8 +27,8 @@ void Worker::acknowledge_later(ClientConnection& connection, uint16_t packet_id,
 }
 
 /// A QoS 2 message of a durable session becomes durable together with its packet id if all queues it reaches are here.
-/// Otherwise it is written down first, with its packet id: should we die between the queues of two workers, it is routed
-/// again to those who do not have it (redo()).
+/// Otherwise it is written down first, with its packet id: should we die between the queues of two workers, it is
+/// routed again to those who do not have it (redo()).
 bool Worker::needs_record(ClientConnection& connection, const session::MessageView& view) {
   if (view.qos != 2 || !durable_ || !durable_->waits() || !connection.client->durable) return false;
   if (connection.client->recording > 0) return true;  // in the order of arrival
@@ -159,7 +159,8 @@ Client* Worker::restore(uint64_t uid, const session::SessionRecord& record) {
   return &add_client(std::move(session), uid);
 }
 
-void Worker::restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription) {
+void Worker::restore_subscription(Client& client, const std::string& filter,
+                                  const session::Subscription& subscription) {
   auto [it, fresh] = client.session->subscriptions().emplace(filter, subscription);
   if (fresh) add_route(client, it->first, it->second);
 }

@@ -314,11 +314,11 @@ void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscrib
     subscriptions.erase(it);
     reasons.push_back(ReasonCode::success);
   }
-  when_kept(*connection.client, [this, at = connection.id(), packet_id = unsubscribe.packet_id,
-                                 reasons = std::move(reasons)]() mutable {
-    auto it = connections_.find(at);
-    if (it != connections_.end()) it->second->channel().unsuback(packet_id, std::move(reasons));
-  });
+  when_kept(*connection.client,
+            [this, at = connection.id(), packet_id = unsubscribe.packet_id, reasons = std::move(reasons)]() mutable {
+              auto it = connections_.find(at);
+              if (it != connections_.end()) it->second->channel().unsuback(packet_id, std::move(reasons));
+            });
 }
 
 // --- routes

@@ -192,10 +192,8 @@ void Worker::give_up(const std::string& client_id, uint32_t to, uint64_t ticket,
   }
   if (!client) return send_task(to, [ticket, ended_durable](Worker* w) { w->open_session(ticket, ended_durable); });
   if (client->session->subscriptions().empty()) return hand_over(client_id, to, ticket);
-  send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions(),
-                 durable = client->durable](Worker* w) mutable {
-    w->prepare_arrival(ticket, from, std::move(subscriptions), durable);
-  });
+  send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions(), durable = client->durable](
+                    Worker* w) mutable { w->prepare_arrival(ticket, from, std::move(subscriptions), durable); });
 }
 
 /// Routes lead here before the session does: what is published meanwhile waits as a shadow.

@@ -15,11 +15,9 @@ void Worker::publish_from_sink(session::MessagePtr message, port::Task done) {
   ticket_ = std::make_shared<SinkTicket>(std::move(done));
   route(outgoing_, nullptr);
   pressed_ = false;
-  settle(
-      [this, wanted = wanted_, ticket = std::exchange(ticket_, nullptr)] {
-        when_taken(wanted, [ticket] { ticket->release(); });
-      },
-      true);
+  settle([this, wanted = wanted_,
+          ticket = std::exchange(ticket_, nullptr)] { when_taken(wanted, [ticket] { ticket->release(); }); },
+         true);
 }
 
 void Worker::deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy) {

@@ -22,10 +22,10 @@ void Tap::Waiting::part_done(const Result<>& part) {
 }
 
 void Tap::take(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) {
-  loop_.post([this, alive = alive_, message = std::move(message), with = std::move(with),
-              done = std::move(done)]() mutable {
-    if (*alive) accept(std::move(message), std::move(with), std::move(done));
-  });
+  loop_.post(
+      [this, alive = alive_, message = std::move(message), with = std::move(with), done = std::move(done)]() mutable {
+        if (*alive) accept(std::move(message), std::move(with), std::move(done));
+      });
 }
 
 void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) {
