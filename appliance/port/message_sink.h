@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/result.h"
 #include "base/time.h"
+#include "port/keyed_store.h"
 
 namespace ph::port {
 
@@ -32,7 +33,9 @@ class MessageTap {
   /// Takes a message for every matching route. `done` runs on the event plane's loop, once the message is as durable as
   /// its routes ask ("local": the group commit; "far": the end of its way); the caller posts back to its own loop. An
   /// error (spool full, disk) means that nothing was kept: no PUBACK, or 0x97 to a version 5 client.
-  virtual void take(Message message, std::move_only_function<void(Result<>)> done) = 0;
+  /// `with`: store entries that become durable together with it, or not at all (amendment 21: what remembers the packet
+  /// id of a QoS 2 message).
+  virtual void take(Message message, WriteBatch with, std::move_only_function<void(Result<>)> done) = 0;
 };
 
 /// Implemented by the broker, called on the event plane's loop.

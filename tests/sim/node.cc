@@ -227,7 +227,7 @@ void Node::publish(std::string topic, std::string payload, std::function<void(Re
   message.topic = std::move(topic);
   message.payload = Slice(std::move(payload));
   message.qos = 1;
-  running_->tap->take(std::move(message), std::move(done));
+  running_->tap->take(std::move(message), {}, std::move(done));
 }
 
 // --- construction, as appliance/wire_node.cc does it

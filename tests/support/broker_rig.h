@@ -129,6 +129,8 @@ class DurableRig {
   /// Time passes while nothing runs.
   void sleep(Duration by) { clock_ += by; }
   ManualDisk& disk() { return life_->disk; }
+  ManualLoop& loop() { return life_->loop; }
+  commit::Committer& committer() { return life_->committer; }
   broker::Broker& broker() { return *life_->broker; }
   broker::Journal& journal() { return *life_->journal; }
   broker::BrokerStats stats() const { return life_->broker->stats(); }

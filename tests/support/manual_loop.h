@@ -14,6 +14,10 @@ namespace ph::test {
 class ManualLoop : public port::Loop {
  public:
   explicit ManualLoop(uint64_t seed = 1) : random_(seed) {}
+  /// What tasks own may own timers of this loop.
+  ~ManualLoop() override {
+    while (!tasks_.empty()) tasks_.pop_front();
+  }
 
   Instant now() const override { return now_; }
   WallTime wall_now() const override { return wall_; }

@@ -83,4 +83,13 @@ const SharedMember* SharedGroup::choose(SharedStrategy strategy, const Circumsta
   return &by_turn(candidates);
 }
 
+const SharedMember* SharedGroup::heir(const std::set<uint64_t>& has) const {
+  const SharedMember* lowest = nullptr;
+  for (const SharedMember& m : members_) {
+    if (has.contains(m.uid)) return nullptr;
+    if (!lowest || m.uid < lowest->uid) lowest = &m;
+  }
+  return lowest;
+}
+
 }  // namespace ph::routing

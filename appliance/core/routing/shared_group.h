@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -50,6 +51,8 @@ class SharedGroup {
   void set(SharedMember member, bool online);
   void remove(uint64_t uid);
   const SharedMember* find(uint64_t uid) const;
+  /// Who gets a message of which it is known who has it: null if a member has. The same on every worker.
+  const SharedMember* heir(const std::set<uint64_t>& has) const;
   bool empty() const { return members_.empty(); }
   size_t size() const { return members_.size(); }
   size_t online() const { return online_; }

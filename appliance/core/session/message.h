@@ -50,6 +50,7 @@ struct Message {
   std::optional<uint32_t> expiry;
   Instant received{};
   uint64_t number = 0;  // its name in the store, unique for ever; 0: it can be in no durable session
+  bool redo = false;    // the record of its packet id names it: should we die, it is routed again (m/h/ in records.h)
 
   MessageView view() const { return {topic, payload.view(), properties, qos, retain, expiry, received}; }
   /// What a queue accounts for it.

@@ -112,13 +112,13 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
   const bool waits =
       !mqueue_.empty() || !stored_.empty() || resent_ < inflight_.size() || inflight_.size() >= window() || congested();
   if (waits || (durable() && copy.qos == 2)) {  // a durable QoS 2 message is sent once its packet id is on disk
-    enqueue(message, copy);
+    enqueue(message, copy, !waits);
     return waits ? void() : pump(now);
   }
   const uint64_t sequence = durable() ? next_sequence_ : 0;
   copy.packet_id = durable() ? packet_id_of(sequence) : next_packet_id();
   if (find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
-    enqueue(message, copy);
+    enqueue(message, copy, true);
     return pump(now);
   }
   if (!fits(message, copy, now)) return;
@@ -140,10 +140,10 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
   resent_ = inflight_.size();
 }
 
-void Session::enqueue(Outgoing& message, const Copy& copy) {
+void Session::enqueue(Outgoing& message, const Copy& copy, bool passing) {
   const MessageView& m = message.view();
   const size_t bytes = m.topic.size() + m.payload.size() + m.properties.size();
-  if (!make_room(bytes, copy.qos)) {
+  if (!passing && !make_room(bytes, copy.qos)) {
     context_->counters.drop(Drop::queue_full);
     return;
   }

@@ -163,10 +163,10 @@ class Session {
   void end();
   size_t queued() const { return mqueue_.size() + stored_.count; }
   size_t queued_bytes() const { return mqueue_bytes_ + stored_.bytes; }
-  /// Messages of the queue that are in memory.
-  size_t resident() const { return mqueue_.size(); }
   /// More would soon be dropped: who can wait should.
   bool over_half_full() const;
+  /// Messages of the queue that are in memory.
+  size_t resident() const { return mqueue_.size(); }
   size_t in_flight() const { return inflight_.size(); }
 
  private:
@@ -221,7 +221,8 @@ class Session {
   void send_due_pubrels();
   bool congested();
   size_t window() const;
-  void enqueue(Outgoing& message, const Copy& copy);
+  /// `passing`: it does not wait for the client, so the queue's bounds do not count.
+  void enqueue(Outgoing& message, const Copy& copy, bool passing = false);
   void drop_queued(size_t index, Drop reason);
   bool make_room(size_t bytes, uint8_t qos);
   uint16_t next_packet_id();

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "port/loop.h"
@@ -57,11 +58,21 @@ class Broker final : public port::MessageSink {
   Result<> recover();
   Result<> recover_sessions();
   Result<> recover_retained();
+  void redo_cut_short();
 
   const BrokerOptions options_;
   std::vector<std::unique_ptr<Worker>> workers_;
   port::Loop* event_loop_;
   Journal* journal_;
+  /// Found at start: QoS 2 messages that were not routed to the end.
+  struct CutShort {
+    Worker* worker = nullptr;  // of the publisher's session
+    std::string client_id;
+    uint64_t uid = 0;
+    uint16_t packet_id = 0;
+    uint64_t number = 0;
+  };
+  std::vector<CutShort> cut_short_;
   std::atomic<size_t> stopped_{0};  // workers
   std::vector<port::Endpoint> endpoints_;
 };

@@ -2,6 +2,8 @@
 // they are (core/session/session.h); what is read here grows with sessions, subscriptions and retained messages.
 //
 // A record that cannot be read costs itself and is counted. A session whose own record is lost is erased.
+#include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "base/log.h"
@@ -27,6 +29,7 @@ Result<> Broker::recover() {
   PH_TRY(recover_sessions());
   PH_TRY(recover_retained());
   for (auto& w : workers_) w->settle_mail();
+  redo_cut_short();
   return {};
 }
 
@@ -74,10 +77,13 @@ Result<> Broker::recover_sessions() {
   scan(keys::kInbound, [&](uint64_t uid, ByteView id, ByteView value) {
     auto it = sessions.find(uid);
     if (it == sessions.end()) return true;
-    if (id.size() != 2 || !session::decode_number(value)) return false;
+    const auto number = session::decode_number(value);
+    if (id.size() != 2 || !number) return false;
     const auto packet_id =
         static_cast<uint16_t>(static_cast<unsigned char>(id[0]) << 8 | static_cast<unsigned char>(id[1]));
-    it->second.client->session->received(packet_id);
+    Restored& s = it->second;
+    s.client->session->received(packet_id);
+    if (*number) cut_short_.push_back({s.worker, s.client->session->client_id(), uid, packet_id, *number});
     return true;
   });
   scan(keys::kWill, [&](uint64_t uid, ByteView, ByteView value) {
@@ -92,6 +98,33 @@ Result<> Broker::recover_sessions() {
   if (!sessions.empty()) log_info("sessions_recovered", {{"sessions", sessions.size()}});
   journal_->count_recovered(sessions.size(), 0);
   return {};
+}
+
+/// Routes again what a crash cut short. The records that say so go only after the queues are on disk.
+void Broker::redo_cut_short() {
+  const session::Clock clock{event_loop_->now(), event_loop_->wall_now()};
+  // As they were written down: a publisher's in its order.
+  std::ranges::sort(cut_short_, {}, &CutShort::number);
+  for (const CutShort& c : cut_short_) {
+    std::set<uint64_t> has;
+    auto scanned = journal_->store().scan(keys::of(keys::kHas, c.number), [&](ByteView key, ByteView) {
+      if (const auto uid = keys::second_in(key, keys::kHas)) has.insert(*uid);
+      return true;
+    });
+    auto value = journal_->store().get(keys::of(keys::kMessage, c.number));
+    auto message = value && *value ? session::decode_message(**value, clock) : nullptr;
+    if (!message || !scanned) {
+      journal_->count_damaged();
+      continue;
+    }
+    message->number = c.number;
+    message->redo = true;
+    for (auto& w : workers_) w->redo(message, c.client_id, has);
+  }
+  for (auto& w : workers_) w->flush_journal();
+  for (const CutShort& c : cut_short_) c.worker->redone(c.uid, c.packet_id, c.number);
+  if (!cut_short_.empty()) log_info("messages_routed_again", {{"messages", cut_short_.size()}});
+  cut_short_.clear();
 }
 
 Result<> Broker::recover_retained() {

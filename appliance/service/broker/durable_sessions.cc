@@ -40,6 +40,25 @@ void DurableSessions::add(uint64_t uid, uint64_t sequence, const session::Messag
       session::encode_entry(qos, retain, false, 0, message->number, subscription_ids,
                             shared ? ByteView(*shared) : ByteView()));
   batch_.references.push_back({message->number, message});
+  if (message->redo) put(keys::of(keys::kHas, message->number, uid), {});
+}
+
+void DurableSessions::record(uint64_t uid, uint16_t packet_id, const session::MessagePtr& message) {
+  put(keys::inbound(uid, packet_id), session::encode_number(message->number));
+  batch_.references.push_back({message->number, message});
+}
+
+port::WriteBatch DurableSessions::recording(uint64_t uid, uint16_t packet_id, const session::Message& message) const {
+  port::WriteBatch out;
+  out.put(keys::inbound(uid, packet_id), session::encode_number(message.number));
+  out.put(keys::of(keys::kMessage, message.number), session::encode(message, clock()));
+  return out;
+}
+
+void DurableSessions::routed(uint64_t uid, uint16_t packet_id, uint64_t number) {
+  inbound(uid, packet_id, true);
+  batch_.references.push_back({number, nullptr});
+  batch_.routed.push_back(number);
 }
 
 void DurableSessions::change(uint64_t uid, const session::KeptEntry& entry, uint64_t number) {

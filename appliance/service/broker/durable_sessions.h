@@ -45,6 +45,12 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   /// The session leaves this worker, or is about to end: writes its record down, forgets the object.
   void leave(session::Session& session);
   void ended(uint64_t uid);
+  /// A QoS 2 message that is written down before it is routed: `message` is `redo`.
+  void record(uint64_t uid, uint16_t packet_id, const session::MessagePtr& message);
+  /// The same as entries for somebody else's commit, after which record() follows.
+  port::WriteBatch recording(uint64_t uid, uint16_t packet_id, const session::Message& message) const;
+  /// It is in all queues, durably.
+  void routed(uint64_t uid, uint16_t packet_id, uint64_t number);
 
   // --- waiting
   /// Whether clients have to wait for the disk at all.

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "support/broker_rig.h"
 
 namespace ph::broker {
@@ -112,6 +114,241 @@ TEST_P(Durable, what_was_received_is_gone_after_a_kill) {
   EXPECT_THAT(payloads(got), ElementsAre("4"));
   EXPECT_THAT(got, Contains("pubrel id=1"));
   EXPECT_THAT(got, Contains(StartsWith("publish topic=t qos=1 id=4 dup payload=4")));
+}
+
+// Keys of the store by their letter, without what the store keeps of itself.
+std::map<char, size_t> records(port::KeyedStore& store) {
+  std::map<char, size_t> out;
+  EXPECT_TRUE(store
+                  .scan("m/",
+                        [&](ByteView key, ByteView) {
+                          if (key.size() > 3) ++out[key[2]];
+                          return true;
+                        })
+                  .has_value());
+  return out;
+}
+
+TEST_P(Durable, a_payload_is_stored_once_and_goes_with_its_last_entry) {
+  for (int i = 0; i < 6; ++i) leave_session("s" + std::to_string(i), "filter=t:2");
+  MqttClient& p = connect("id=p");
+  say(p, "publish topic=t qos=1 id=1 payload=shared");
+  say(p, "publish topic=t qos=2 id=2 payload=shared");
+  EXPECT_EQ(records(rig.store)['m'], 2U);
+  EXPECT_EQ(records(rig.store)['q'], 12U);
+  rig.restart();
+  for (int i = 0; i < 6; ++i) {
+    MqttClient& s = rig.connect("id=s" + std::to_string(i) + kKept);
+    for (const auto& line : s.take()) {
+      const std::string id =
+          line.substr(line.find(" id=") + 4, line.find(' ', line.find(" id=") + 4) - line.find(" id=") - 4);
+      if (line.find("qos=1") != line.npos) say(s, "puback id=" + id);
+      if (line.find("qos=2") == line.npos) continue;
+      say(s, "pubrec id=" + id);
+      say(s, "pubcomp id=" + id);
+    }
+    EXPECT_EQ(records(rig.store)['m'], i < 5 ? 2U : 0U) << i;
+  }
+  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{{'s', 6}, {'u', 6}}));
+}
+
+TEST_P(Durable, an_ended_session_leaves_nothing) {
+  for (const char* id : {"s", "t"}) leave_session(id, "filter=t:1 filter=u:1");
+  MqttClient& p = rig.connect("v=4 id=p clean=0 will=w:x");
+  for (int i = 1; i <= 900; ++i) p.send("publish topic=t qos=1 id=" + std::to_string(i % 50 + 1) + " payload=x");
+  p.send("publish topic=v qos=2 id=100 payload=x");
+  rig.run();
+  EXPECT_EQ(records(rig.store)['q'], 1800U);
+  connect("id=s clean=1 session_expiry=0");  // in steps, while others go on
+  EXPECT_EQ(records(rig.store)['q'], 900U);
+  p.drop();
+  rig.restart();  // in the middle of nothing: what is to be erased stays to be erased
+  rig.run();
+  rig.advance(std::chrono::hours(2) + 1s);
+  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+  EXPECT_EQ(rig.stats().sessions, 0U);
+}
+
+TEST_P(Durable, a_kill_while_a_session_is_erased) {
+  leave_session("s", "filter=t:1");
+  MqttClient& p = connect("v=4 id=p");
+  for (int i = 1; i <= 900; ++i) p.send("publish topic=t qos=1 id=" + std::to_string(i % 50 + 1) + " payload=x");
+  rig.run();
+  uint64_t writes = rig.store.writes;
+  rig.open().send("connect id=s clean=1");
+  auto loops = rig.all_loops();
+  while (rig.store.writes == writes)
+    for (auto* l : loops) l->run_one();
+  EXPECT_EQ(records(rig.store)['x'], 1U);
+  EXPECT_EQ(records(rig.store)['s'], 0U);
+  rig.restart();
+  rig.run();
+  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+}
+
+// The bounds of a queue hold for what is in the store: QoS 0 first, then the oldest.
+TEST_P(Durable, a_stored_queue_keeps_its_bounds) {
+  leave_session("s", "filter=t:1");
+  MqttClient& p = connect("v=4 id=p");
+  for (int i = 1; i <= 1100; ++i)
+    p.send("publish topic=t qos=1 id=" + std::to_string(i % 50 + 1) + " payload=" + std::to_string(i));
+  rig.run();
+  const uint64_t before = rig.stats().dropped(session::Drop::queue_full);
+  rig.restart();
+  MqttClient& q = connect("v=4 id=q");
+  for (int i = 1101; i <= 1200; ++i)
+    q.send("publish topic=t qos=1 id=" + std::to_string(i % 50 + 1) + " payload=" + std::to_string(i));
+  rig.run();
+  // What was not yet on disk could not be dropped, so the queue was over its bound for a turn.
+  EXPECT_EQ(before + rig.stats().dropped(session::Drop::queue_full), 200U);
+  EXPECT_EQ(records(rig.store)['q'], 1000U);
+  MqttClient& s = rig.open();
+  std::vector<std::string> got;
+  s.on_packet = [&](const std::string& line) {
+    if (!line.starts_with("publish")) return;
+    got.push_back(payloads({line})[0]);
+    const size_t at = line.find(" id=") + 4;
+    s.send("puback id=" + line.substr(at, line.find(' ', at) - at));
+  };
+  s.send(std::string("connect id=s") + kKept);
+  rig.run();
+  ASSERT_EQ(got.size(), 1000U);
+  EXPECT_EQ(got.front(), "201");
+  EXPECT_EQ(got.back(), "1200");
+  EXPECT_EQ(records(rig.store)['m'], 0U);
+}
+
+TEST_P(Durable, an_undecodable_record_costs_itself) {
+  for (const char* id : {"s", "t", "u"}) leave_session(id, "filter=t:1 filter=u:1");
+  MqttClient& p = connect("id=p");
+  for (int i = 1; i <= 3; ++i)
+    say(p, "publish topic=t qos=1 id=" + std::to_string(i) + " payload=" + std::to_string(i));
+  for (int i = 1; i <= 3; ++i)
+    say(p, "publish retain topic=r/" + std::to_string(i) + " qos=1 id=" + std::to_string(i) + " payload=r" +
+               std::to_string(i));
+  rig.kill();
+  std::map<char, std::string> first;
+  ASSERT_TRUE(rig.store
+                  .scan("m/",
+                        [&](ByteView key, ByteView) {
+                          if (key.size() > 3) first.emplace(key[2], key);
+                          return true;
+                        })
+                  .has_value());
+  port::WriteBatch zeros;
+  for (const auto& [letter, key] : first) zeros.put(key, std::string(20, '\0'));
+  ASSERT_TRUE(rig.store.write(zeros, true).has_value());
+  rig.start();
+  EXPECT_EQ(rig.stats().sessions, 2U);  // one lost its own record, and so all,
+  EXPECT_EQ(rig.stats().retained, 2U);
+  rig.run();
+  size_t messages = 0;
+  for (const char* id : {"s", "t", "u"}) {
+    MqttClient& c = rig.connect("id=" + std::string(id) + kKept);
+    messages += payloads(c.take()).size();
+  }
+  EXPECT_EQ(messages, 4U);  // and the others lost the message that was damaged
+  EXPECT_GE(rig.journal().stats().damaged_records, 3U);
+}
+
+TEST_P(Durable, wills_wait_over_a_kill) {
+  leave_session("watch", "filter=w/#:1");
+  MqttClient& a = rig.connect(std::string("id=a") + kKept + " will=w/a:gone will_qos=1 will_delay=60");
+  EXPECT_THAT(a.take(), ElementsAre(StartsWith("connack")));
+  MqttClient& b = rig.connect(std::string("id=b") + kKept + " will=w/b:gone will_qos=1 will_delay=60");
+  a.drop();
+  rig.advance(30s);
+  say(b, "disconnect");
+  rig.kill();
+  rig.sleep(20s);
+  rig.start();
+  rig.advance(9s);
+  MqttClient& w = rig.connect(std::string("id=watch") + kKept);
+  EXPECT_THAT(payloads(w.take()), IsEmpty());
+  rig.advance(3s);
+  auto got = w.take();
+  EXPECT_THAT(payloads(got), ElementsAre("gone"));
+  rig.advance(100s);
+  EXPECT_THAT(payloads(w.take()), IsEmpty());
+}
+
+TEST_P(Durable, sessions_expire_while_nothing_runs) {
+  leave_session("s", "filter=t:1");
+  rig.kill();
+  rig.sleep(999s);
+  rig.start();
+  EXPECT_EQ(rig.stats().sessions, 1U);
+  rig.kill();
+  rig.sleep(2s);
+  rig.start();
+  rig.advance(1s);
+  EXPECT_EQ(rig.stats().sessions, 0U);
+  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+}
+
+TEST_P(Durable, a_failing_disk_holds_acknowledgements_back) {
+  leave_session("s", "filter=t:1");
+  MqttClient& p = connect("id=p");
+  rig.store.fail_writes = true;
+  say(p, "publish topic=t qos=1 id=1 payload=x");
+  rig.advance(5s);
+  EXPECT_THAT(p.take(), IsEmpty());
+  EXPECT_GT(rig.journal().stats().store_failures, 0U);
+  rig.store.fail_writes = false;
+  rig.advance(2s);
+  EXPECT_THAT(p.take(), ElementsAre(StartsWith("puback id=1")));
+}
+
+TEST(DurableLazy, acknowledges_at_once_and_writes_within_a_second) {
+  DurableRig rig(2, {}, Durability::lazy);
+  rig.disk().hold();
+  MqttClient& s = rig.connect(std::string("id=s") + kKept);
+  s.send("subscribe id=1 filter=t:2");
+  rig.run();
+  EXPECT_THAT(s.take(), ElementsAre(StartsWith("connack"), StartsWith("suback")));
+  MqttClient& p = rig.connect(std::string("id=p") + kKept);
+  p.send("publish topic=t qos=2 id=1 payload=x").send("pubrel id=1");
+  rig.run();
+  EXPECT_THAT(p.take(), ElementsAre(StartsWith("connack"), StartsWith("pubrec id=1"), StartsWith("pubcomp id=1")));
+  EXPECT_THAT(s.take(), ElementsAre(StartsWith("publish topic=t qos=2 id=1")));
+  rig.disk().release();
+  rig.advance(1s);
+  rig.restart();
+  MqttClient& again = rig.connect(std::string("id=s") + kKept);
+  auto got = again.take();
+  EXPECT_THAT(got, Contains(HasSubstr("payload=x")));
+}
+
+TEST(DurableStop, an_orderly_end_writes_everything) {
+  DurableRig rig(2, {}, Durability::lazy);
+  MqttClient& s = rig.connect(std::string("id=s") + kKept);
+  s.send("subscribe id=1 filter=t:1");
+  rig.run();
+  s.send("disconnect");
+  MqttClient& p = rig.connect("id=p");
+  p.send("publish topic=t qos=1 id=1 payload=x");
+  rig.run();
+  rig.disk().release();
+  rig.broker().stop();
+  rig.run();
+  rig.advance(1s);
+  EXPECT_TRUE(rig.broker().drained());
+  rig.restart();
+  EXPECT_THAT(rig.connect(std::string("id=s") + kKept).take(), Contains(HasSubstr("payload=x")));
+}
+
+TEST(DurableFormat, a_newer_one_is_not_opened) {
+  DurableRig rig;
+  rig.kill();
+  port::WriteBatch newer;
+  newer.put("m/v", "\x02");
+  ASSERT_TRUE(rig.store.write(newer, true).has_value());
+  test::ManualLoop loop;
+  test::ManualDisk disk(loop);
+  commit::Committer committer(loop, disk, rig.store);
+  auto journal = Journal::open(Durability::fsync, loop, rig.store, committer);
+  ASSERT_FALSE(journal.has_value());
+  EXPECT_EQ(journal.error().code, errors::state_newer);
 }
 
 }  // namespace

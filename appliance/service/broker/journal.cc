@@ -76,6 +76,7 @@ void Journal::write(JournalBatch batch) {
   port::WriteBatch entries = std::move(batch.entries);
   for (const auto& reference : batch.references) apply(reference, entries);
   batch.references.clear();
+  for (uint64_t number : batch.routed) forget_receivers(number, entries);
   extend_numbers(entries);
   committer_.request_alone(std::move(entries), [this, alive = alive_, group, batch = std::move(batch)] {
     if (*alive) on_written(batch, group);
@@ -135,6 +136,15 @@ void Journal::apply(const JournalBatch::Reference& reference, port::WriteBatch& 
   if (count.entries == 0 && reference.number >= counts_from_) counts_.erase(reference.number);
 }
 
+/// All sessions have the message on disk, and so are these records.
+void Journal::forget_receivers(uint64_t number, port::WriteBatch& entries) {
+  auto scanned = store_.scan(keys::of(keys::kHas, number), [&](ByteView key, ByteView) {
+    entries.remove(std::string(key));
+    return true;
+  });
+  if (!scanned) count_damaged();
+}
+
 /// Forgets counts that the store has. From then on a number that is missing here is looked for there.
 void Journal::shrink_counts() {
   std::erase_if(counts_, [this](const auto& c) { return c.second.group <= written_group_; });
@@ -181,6 +191,11 @@ void Journal::erase_some() {
       entries.remove(std::string(key));
       const auto entry = prefix == keys::kEntry ? session::decode_entry(value) : std::nullopt;
       if (entry && entry->number) apply({entry->number, nullptr}, entries);
+      const uint64_t named = prefix == keys::kInbound ? session::decode_number(value).value_or(0) : 0;
+      if (named) {
+        apply({named, nullptr}, entries);
+        forget_receivers(named, entries);
+      }
       return true;
     });
     if (left == 0 || left > kEraseStep) break;

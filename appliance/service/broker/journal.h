@@ -42,7 +42,8 @@ struct JournalBatch {
   port::WriteBatch entries;
   std::vector<Reference> references;
   std::vector<Cover> covers;
-  std::vector<uint64_t> ended;  // uids of sessions whose records go
+  std::vector<uint64_t> ended;   // uids of sessions whose records go
+  std::vector<uint64_t> routed;  // numbers of messages that need no m/h/ records any more
 };
 
 /// A worker, as the journal knows it. Called on the worker's loop.
@@ -115,6 +116,7 @@ class Journal {
   void apply(const JournalBatch::Reference& reference, port::WriteBatch& entries);
   Count& count_of(uint64_t number);
   void shrink_counts();
+  void forget_receivers(uint64_t number, port::WriteBatch& entries);
   void extend_numbers(port::WriteBatch& entries);
   void erase_some();
   session::Clock clock() const { return {loop_.now(), loop_.wall_now()}; }

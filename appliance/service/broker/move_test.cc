@@ -133,7 +133,7 @@ class HeldTap final : public port::MessageTap {
     std::move_only_function<void(Result<>)> done;
   };
   bool wants(std::string_view topic) const override { return topic.starts_with("tap/"); }
-  void take(port::Message message, std::move_only_function<void(Result<>)> done) override {
+  void take(port::Message message, port::WriteBatch, std::move_only_function<void(Result<>)> done) override {
     taken.push_back({std::move(message), std::move(done)});
   }
   void answer(size_t i, Result<> result = {}) { taken.at(i).done(std::move(result)); }

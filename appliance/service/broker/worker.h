@@ -54,6 +54,13 @@ struct Taken {
   uint16_t packet_id = 0;
   uint8_t qos = 0;
   bool accepted = false;
+  uint64_t number = 0;  // of the message that the record of the packet id still names; 0: none
+};
+
+/// What has to be on disk before a message counts as taken.
+struct Wanted {
+  uint64_t sequence = 0;  // this worker's number of the message
+  uint64_t workers = 0;   // mask of those whose sessions must have it
 };
 
 /// A message of the event plane that waits for room in a client's queue (worker_sink.cc).
@@ -71,12 +78,6 @@ struct Parked {
   uint64_t acked = 0;  // and what its socket had acknowledged then
 };
 
-/// What has to be on disk before a message counts as taken.
-struct Wanted {
-  uint64_t sequence = 0;  // this worker's number of the message
-  uint64_t workers = 0;   // mask of those whose sessions must have it
-};
-
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
 
 /// A session on this worker.
@@ -87,6 +88,8 @@ struct Client {
   std::optional<Instant> due;              // will or end of an offline session; its key in Worker::due_
   std::optional<Instant> will_due;
   bool will_kept = false;  // there is a record of it
+  uint32_t recording = 0;  // QoS 2 messages of this client that wait to be written down before they are routed
+  bool durable = false;    // its session is, also one that is still arriving
   bool arriving = false;   // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
@@ -118,6 +121,10 @@ class Worker final : public JournalMember {
   /// After all of them.
   void restored(Client& client, bool was_attached);
   void settle_mail();
+  /// A QoS 2 message whose routing a crash cut short: to those durable sessions that do not have it.
+  void redo(const session::MessagePtr& message, const std::string& publisher, const std::set<uint64_t>& has);
+  void redone(uint64_t uid, uint16_t packet_id, uint64_t number) { durable_->routed(uid, packet_id, number); }
+  void flush_journal() { durable_->flush(); }
   uint32_t home_of(const std::string& client_id) const;
 
   // JournalMember
@@ -234,11 +241,11 @@ class Worker final : public JournalMember {
   void claim(const std::string& client_id, Claim claim);
   void settle_claim(const std::string& client_id, uint32_t holder);
   void forward_grant(const std::string& client_id, const Granted& granted);
-  void open_session(uint64_t ticket);
+  void open_session(uint64_t ticket, bool ended_durable = false);
   void attach(Opening opening, ClientConnection& connection, Client& attached, bool present);
   void give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start);
   void hand_over(const std::string& client_id, uint32_t to, uint64_t ticket);
-  void prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions);
+  void prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions, bool durable);
   void on_arrival(uint64_t ticket, std::unique_ptr<session::Session> session, uint64_t uid,
                   const std::vector<uint64_t>& seen);
   uint64_t new_uid();
@@ -327,6 +334,9 @@ class Worker final : public JournalMember {
   void hand_on(session::Session& ended);
   // worker_durable.cc: what waits for the disk
   bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
+  bool needs_record(ClientConnection& connection, const session::MessageView& view);
+  session::MessagePtr recordable();
+  void record_and_route(ClientConnection& connection, uint16_t packet_id);
   void acknowledge_later(ClientConnection& connection, uint16_t packet_id, uint8_t qos);
   /// Runs `then` when what the client's session told this turn is on disk; at once if it is not durable.
   void when_kept(Client& client, port::Task then);

@@ -26,6 +26,44 @@ void Worker::acknowledge_later(ClientConnection& connection, uint16_t packet_id,
   });
 }
 
+/// A QoS 2 message of a durable session becomes durable together with its packet id if all queues it reaches are here.
+/// Otherwise it is written down first, with its packet id: should we die between the queues of two workers, it is
+/// routed again to those who do not have it (redo()).
+bool Worker::needs_record(ClientConnection& connection, const session::MessageView& view) {
+  if (view.qos != 2 || !durable_ || !durable_->waits() || !connection.client->durable) return false;
+  if (connection.client->recording > 0) return true;  // in the order of arrival
+  if (workers_.size() == 1) return false;
+  if (view.retain && home_of_topic(view.topic) != index_) return true;
+  uint64_t remote = 0;
+  collect(view.topic, connection.client, remote, true);
+  // A shared subscription's member may be anywhere.
+  return remote_durable_ != 0 || !shared_hits_.empty() || !arriving_.empty();
+}
+
+/// The message at hand as one that can be routed again.
+session::MessagePtr Worker::recordable() {
+  auto message = std::make_shared<session::Message>(*outgoing_.share());
+  message->redo = true;
+  return message;
+}
+
+void Worker::record_and_route(ClientConnection& connection, uint16_t packet_id) {
+  const session::MessagePtr message = recordable();
+  Client& client = *connection.client;
+  ++client.recording;
+  durable_->record(client.uid, packet_id, message);
+  durable_->after(durable_->turn(), [this, message, id = client.session->client_id(),
+                                     taken = Taken{client.uid, packet_id, 2, true, message->number}] {
+    Client* publisher = find_client(id);
+    if (publisher && publisher->uid != taken.uid) publisher = nullptr;
+    if (publisher && publisher->recording > 0) --publisher->recording;
+    outgoing_.reset(message);
+    route(outgoing_, publisher);
+    pressed_ = false;
+    when_taken(wanted_, [this, id, taken] { on_taken(id, taken, false); });
+  });
+}
+
 /// PUBCOMP frees the packet id: were it still taken after a restart, the next message with it would be thrown away.
 bool Worker::delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason) {
   if (!connection.client->session->durable() || durable_->may_send(durable_->turn())) return false;
@@ -150,6 +188,23 @@ void Worker::restore_retained(const session::MessagePtr& message, uint64_t versi
   outgoing_.reset(message);
   retained_version_ = std::max(retained_version_, version);
   retained_.set(outgoing_, {version, 0}, loop_.now());
+}
+
+void Worker::redo(const session::MessagePtr& message, const std::string& publisher, const std::set<uint64_t>& has) {
+  outgoing_.reset(message);
+  uint64_t ignored = 0;
+  const size_t found = collect(message->topic, find_client(publisher), ignored, true);
+  size_t missing = 0;
+  for (size_t i = 0; i < found; ++i)
+    if (!has.contains(receivers_[i].client->uid)) std::swap(receivers_[missing++], receivers_[i]);
+  deliver_collected(outgoing_, missing, index_, ++sequence_);
+  for (const routing::SharedGroup* group : shared_hits_) {
+    const routing::SharedMember* heir = group->heir(has);
+    if (heir && heir->worker == index_) deliver_shared(outgoing_, group->key(), heir->uid);
+  }
+  if (!message->retain) return;
+  restore_retained(message, retained_version_ + 1);
+  keep_retained(outgoing_, retained_version_);
 }
 
 void Worker::restored(Client& client, bool was_attached) {

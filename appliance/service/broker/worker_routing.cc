@@ -32,6 +32,10 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
     return ReasonCode::success;
   }
   outgoing_.reset(view);
+  if (needs_record(connection, view)) {
+    record_and_route(connection, publish.packet_id);
+    return std::nullopt;
+  }
   const bool any = route(outgoing_, connection.client);
   if (pressed_) hold_back(connection);
   pressed_ = false;
@@ -62,25 +66,29 @@ port::Message for_tap(const session::Message& m) {
 /// refused one, which the client repeats, is not delivered twice (amendment 21). QoS 0 is best effort on both ways.
 void Worker::take(ClientConnection& connection, uint16_t packet_id, const session::MessageView& view) {
   outgoing_.reset(view);
-  session::MessagePtr message = outgoing_.share();
+  const bool recorded = view.qos == 2 && connection.client->durable;
+  session::MessagePtr message = recorded ? recordable() : outgoing_.share();
   if (view.qos == 0) {
     route(outgoing_, connection.client);
-    return tap_->take(for_tap(*message), [this](Result<> result) {
+    return tap_->take(for_tap(*message), {}, [this](Result<> result) {
       if (!result) loop_.post([this] { context_.counters.drop(session::Drop::tap_failed); });
     });
   }
-  auto done = [this, message, id = connection.client->session->client_id(), uid = connection.client->uid,
+  auto done = [this, message, recorded, id = connection.client->session->client_id(), uid = connection.client->uid,
                packet_id](Result<> result) {
-    loop_.post([this, message, id, uid, packet_id, accepted = result.has_value()] {
-      const Taken taken{uid, packet_id, message->qos, accepted};
+    loop_.post([this, message, recorded, id, uid, packet_id, accepted = result.has_value()] {
+      const Taken taken{uid, packet_id, message->qos, accepted, recorded ? message->number : 0};
       if (!accepted) return on_taken(id, taken, false);
+      if (recorded) durable_->record(uid, packet_id, message);
       Client* publisher = find_client(id);
       outgoing_.reset(message);
       route(outgoing_, publisher && publisher->uid == uid ? publisher : nullptr);
       when_taken(wanted_, [this, id, taken] { on_taken(id, taken, false); });
     });
   };
-  tap_->take(for_tap(*message), std::move(done));
+  port::WriteBatch with;
+  if (recorded) with = durable_->recording(connection.client->uid, packet_id, *message);
+  tap_->take(for_tap(*message), std::move(with), std::move(done));
 }
 
 /// The session may have moved while the tap was writing: then whoever has it is told.
@@ -88,7 +96,9 @@ void Worker::on_taken(const std::string& client_id, const Taken& taken, bool ask
   Client* client = find_client(client_id);
   if (client && client->arriving) client->taken.push_back(taken);
   if (client && client->uid == taken.uid) {
-    if (client->session->taken(taken.packet_id, taken.qos, taken.accepted) && client->connection)
+    if (!client->session->taken(taken.packet_id, taken.qos, taken.accepted)) return;
+    if (taken.accepted && taken.number) durable_->routed(taken.uid, taken.packet_id, taken.number);
+    if (client->connection)
       client->connection->channel().answer(taken.packet_id, taken.qos,
                                            taken.accepted ? ReasonCode::success : ReasonCode::quota_exceeded);
     return;
@@ -105,7 +115,7 @@ void Worker::publish_unacknowledged(const session::MessagePtr& message) {
     route(outgoing_, nullptr);
   };
   if (!tap_ || !tap_->wants(message->topic)) return go();
-  tap_->take(for_tap(*message), [this, go](Result<> result) {
+  tap_->take(for_tap(*message), {}, [this, go](Result<> result) {
     loop_.post([this, go, failed = !result] {
       if (failed) context_.counters.drop(session::Drop::tap_failed);
       go();

@@ -87,13 +87,14 @@ void Worker::on_granted(const std::string& client_id, uint64_t ticket, uint32_t 
 }
 
 /// The claim is ours and whatever session there is, is here.
-void Worker::open_session(uint64_t ticket) {
+void Worker::open_session(uint64_t ticket, bool ended_durable) {
   auto node = openings_.extract(ticket);
   PH_ASSERT(!node.empty(), "each claim is opened once");
   Opening& opening = node.mapped();
   const std::string& id = opening.client_id;
   Client* client = find_offline(id);
   if (client && opening.clean_start) {
+    ended_durable = client->session->durable();
     end_session(*client);  // [MQTT-3.1.2-4]
     client = nullptr;
   }
@@ -109,18 +110,22 @@ void Worker::open_session(uint64_t ticket) {
   }
   const uint64_t uid = new_uid();
   client = &add_client(std::make_unique<session::Session>(id, context_), uid);
-  if (!durable_ || opening.expiry == 0) return attach(std::move(opening), *it->second, *client, false);
-  // CONNACK promises a session: it is on disk first. The claim is held meanwhile, so nobody else touches it.
+  const bool keep = durable_ && opening.expiry > 0;
+  if (!keep && !ended_durable) return attach(std::move(opening), *it->second, *client, false);
+  // CONNACK promises a session, or that an old one is gone: on disk first. The claim is held meanwhile, so nobody else
+  // touches it.
   client->session->set_expiry(opening.expiry);
-  client->session->keep(uid);
+  client->durable = keep;
+  if (keep) client->session->keep(uid);
+  durable_->mark_dirty();
   durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
     Client& made = *find_client(opening.client_id);
     auto at = connections_.find(ticket);
     if (at != connections_.end() && at->second->channel().opening())
       return attach(std::move(opening), *at->second, made, false);
     made.session->detach(loop_.now());
-    schedule_due(made);
     settle_claim(opening.client_id, index_);
+    schedule_due(made);
   });
 }
 
@@ -194,6 +199,7 @@ Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t u
   auto client = std::make_unique<Client>();
   client->session = std::move(session);
   client->uid = uid;
+  client->durable = client->session->durable();
   Client& out = *client;
   clients_[out.session->client_id()] = std::move(client);
   context_.counters.sessions.add();
@@ -205,23 +211,25 @@ Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t u
 /// Another worker's connection has claimed the session that is here.
 void Worker::give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start) {
   Client* client = find_offline(client_id);
+  bool ended_durable = false;
   if (client && clean_start) {
+    ended_durable = client->session->durable();
     end_session(*client);
     client = nullptr;
   }
-  if (!client) return send_task(to, [ticket](Worker* w) { w->open_session(ticket); });
+  if (!client) return send_task(to, [ticket, ended_durable](Worker* w) { w->open_session(ticket, ended_durable); });
   if (client->session->subscriptions().empty()) return hand_over(client_id, to, ticket);
-  send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions()](Worker* w) mutable {
-    w->prepare_arrival(ticket, from, std::move(subscriptions));
-  });
+  send_task(to, [ticket, from = index_, subscriptions = client->session->subscriptions(), durable = client->durable](
+                    Worker* w) mutable { w->prepare_arrival(ticket, from, std::move(subscriptions), durable); });
 }
 
 /// Routes lead here before the session does: what is published meanwhile waits as a shadow.
-void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions) {
+void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions, bool durable) {
   const std::string client_id = openings_.at(ticket).client_id;
   Client& client = add_client(std::make_unique<session::Session>(client_id, context_), 0);
   client.arriving = true;
-  if (durable_) arriving_.insert(&client);
+  client.durable = durable;
+  if (durable) arriving_.insert(&client);
   client.session->subscriptions() = std::move(subscriptions);
   for (auto& [filter, subscription] : client.session->subscriptions()) {
     // A shared one has no shadows: messages for the member follow the session from where it was (docs/shared.md).
@@ -279,7 +287,7 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
       client->session->deliver(outgoing_, s.copy, loop_.now());
     }
     for (const Taken& t : std::exchange(client->taken, {}))
-      if (t.uid == uid) client->session->taken(t.packet_id, t.qos, t.accepted);
+      if (t.uid == uid) on_taken(client->session->client_id(), t, true);
   }
   if (const auto& will = client->session->will()) client->will_due = loop_.now() + std::chrono::seconds(will->delay);
   schedule_due(*client);

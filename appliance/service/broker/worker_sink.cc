@@ -55,10 +55,7 @@ void Worker::unpark(Client& client, bool all) {
     copy.shared = &m.shared;
     outgoing_.reset(std::move(m.message));
     client.session->deliver(outgoing_, copy, loop_.now(), true);
-    if (durable_ && client.session->durable())
-      durable_->after(durable_->turn(), [ticket = m.ticket] { ticket->release(); });
-    else
-      m.ticket->release();
+    when_kept(client, [ticket = std::move(m.ticket)] { ticket->release(); });
   }
   if (!messages.empty()) return;
   client.parked.reset();

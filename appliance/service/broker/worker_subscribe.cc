@@ -175,7 +175,7 @@ void Worker::add_route(Client& client, const std::string& filter, session::Subsc
   place.value.local.push_back({&client, &subscription});
   context_.counters.subscriptions.add();
   if (place.value.local.size() == 1) announce(topics, true);
-  if (client.session->durable() && ++place.value.durable == 1) announce_durable(topics, true);
+  if (client.durable && ++place.value.durable == 1) announce_durable(topics, true);
 }
 
 void Worker::remove_route(Client& client, session::Subscription& subscription) {
@@ -183,7 +183,7 @@ void Worker::remove_route(Client& client, session::Subscription& subscription) {
   const routing::NodeIndex node = subscription.place;
   if (subscription.exclusive) release_exclusive(index_of_filters_.filter(node), client.uid);
   RouteNode& at = *index_of_filters_.at(node);
-  if (client.session->durable() && --at.durable == 0) announce_durable(index_of_filters_.filter(node), false);
+  if (client.durable && --at.durable == 0) announce_durable(index_of_filters_.filter(node), false);
   auto& local = at.local;
   local[subscription.slot] = local.back();
   local[subscription.slot].subscription->slot = subscription.slot;

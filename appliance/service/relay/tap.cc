@@ -21,13 +21,14 @@ void Tap::Waiting::part_done(const Result<>& part) {
   if (--parts == 0) done(outcome);
 }
 
-void Tap::take(port::Message message, std::move_only_function<void(Result<>)> done) {
-  loop_.post([this, alive = alive_, message = std::move(message), done = std::move(done)]() mutable {
-    if (*alive) accept(std::move(message), std::move(done));
-  });
+void Tap::take(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) {
+  loop_.post(
+      [this, alive = alive_, message = std::move(message), with = std::move(with), done = std::move(done)]() mutable {
+        if (*alive) accept(std::move(message), std::move(with), std::move(done));
+      });
 }
 
-void Tap::accept(port::Message message, std::move_only_function<void(Result<>)> done) {
+void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) {
   std::vector<size_t> matching = match_(message.topic);
   for (size_t i : matching)
     if (routes_[i].full()) {
@@ -67,7 +68,7 @@ void Tap::accept(port::Message message, std::move_only_function<void(Result<>)> 
     far_[route.name].emplace(sequence, waiting);
     far.emplace_back(&route.name, sequence);
   }
-  committer_.request(std::move(needs), {},
+  committer_.request(std::move(needs), std::move(with),
                      [this, alive = alive_, waiting, far = std::move(far)](const Result<>& outcome) {
                        if (!*alive) return;
                        ++(outcome ? counters_.events : counters_.refused);

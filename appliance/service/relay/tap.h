@@ -38,7 +38,7 @@ class Tap : public port::MessageTap {
   ~Tap() override;
 
   bool wants(std::string_view topic) const override { return !match_(topic).empty(); }
-  void take(port::Message message, std::move_only_function<void(Result<>)> done) override;
+  void take(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) override;
 
   /// Records of a route below `sequence` are durable at the end of their way.
   void far_reached(const std::string& route, uint64_t sequence);
@@ -54,7 +54,7 @@ class Tap : public port::MessageTap {
   };
   void forget_far(const std::string& route, uint64_t sequence, const std::shared_ptr<Waiting>& waiting,
                   const Result<>& why);
-  void accept(port::Message message, std::move_only_function<void(Result<>)> done);
+  void accept(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done);
 
   NodeId self_;
   StreamId ingress_;  // random per process: event ids are (self, ingress, number), given before the fan-out
