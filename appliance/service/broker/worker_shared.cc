@@ -152,7 +152,9 @@ void Worker::receive_shared(const Letter& letter, uint32_t from) {
 /// A member's session has ended: what it did not get is for the others. Its records go once they have it.
 void Worker::hand_on(session::Session& ended) {
   Wanted all{sequence_, 0};
-  for (session::SharedMessage& m : ended.take_shared()) {
+  std::vector<session::SharedMessage> messages = ended.take_shared();
+  if (ended.durable()) durable_->leave(ended);  // reading its queue may have asked to wake it
+  for (session::SharedMessage& m : messages) {
     SharedGroup* group = find_group(*m.shared);
     outgoing_.reset(std::move(m.message));
     wanted_ = {++sequence_, 0};
