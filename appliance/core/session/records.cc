@@ -118,7 +118,7 @@ std::optional<Subscription> decode_subscription(ByteView value) {
   Reader in(value);
   const auto flags = in.fixed<uint8_t>();
   const uint64_t id = in.varint();
-  if (!in.ok() || !in.at_end() || !qos_fits(flags, 31) || !fits<uint32_t>(id)) return std::nullopt;
+  if (!in.ok() || !in.at_end() || !qos_fits(flags, 15) || !fits<uint32_t>(id)) return std::nullopt;
   Subscription out;
   out.qos = flags & kQosMask;
   out.no_local = (flags & 4) != 0;
@@ -147,7 +147,7 @@ std::optional<EntryRecord> decode_entry(ByteView value) {
   out.number = in.varint();
   const uint64_t count = in.varint();
   // An identifier takes a byte at least, so the count is bounded by what is there.
-  if (!in.ok() || !qos_fits(flags, 15) || !fits<uint16_t>(packet_id) || count > in.rest().size()) return std::nullopt;
+  if (!in.ok() || !qos_fits(flags, 31) || !fits<uint16_t>(packet_id) || count > in.rest().size()) return std::nullopt;
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t id = in.varint();
     if (!fits<uint32_t>(id)) return std::nullopt;

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
+#include "core/session/records.h"
 #include "support/broker_rig.h"
 
 namespace ph::broker {
@@ -69,6 +71,39 @@ TEST_P(Durable, session_subscriptions_and_queue_survive_a_kill) {
   MqttClient& q = connect("id=q");
   say(q, "publish topic=a/y qos=1 id=1 payload=6");
   EXPECT_THAT(payloads(s.take()), ElementsAre("6"));
+}
+
+TEST_P(Durable, shared_messages_survive_a_kill_and_are_handed_on) {
+  leave_session("a", "filter=$share/g/t:1");
+  leave_session("b", "filter=$share/g/t:1");
+  MqttClient& p = connect("id=p");
+  for (int i = 1; i <= 20; ++i)
+    say(p, "publish topic=t qos=1 id=" + std::to_string(i) + " payload=" + std::to_string(i));
+  EXPECT_THAT(p.take(), SizeIs(20)) << "acknowledged once the members' workers have them on disk";
+  rig.restart();
+  EXPECT_EQ(rig.stats().subscriptions, 2U);
+  // The session of one member ends: the other one gets all.
+  MqttClient& clean = connect("id=a");
+  say(clean, "disconnect");
+  MqttClient& b = rig.connect(std::string("id=b receive_maximum=100") + kKept);
+  rig.run();
+  auto got = payloads(b.take());
+  EXPECT_THAT(got, SizeIs(20));
+  EXPECT_EQ(std::set<std::string>(got.begin(), got.end()).size(), 20U);
+  EXPECT_EQ(rig.stats().dropped(session::Drop::session_ended), 0U);
+}
+
+TEST_P(Durable, a_broken_record_of_a_shared_entry_is_no_record) {
+  const std::vector<uint32_t> ids{7, 300};
+  const std::string whole = session::encode_entry(1, true, false, 5, 77, ids, "$share/g/t");
+  const auto record = session::decode_entry(whole);
+  ASSERT_TRUE(record);
+  EXPECT_EQ(record->shared, "$share/g/t");
+  EXPECT_EQ(record->subscription_ids, ids);
+  EXPECT_EQ(record->number, 77U);
+  for (size_t n = 0; n < whole.size(); ++n) EXPECT_FALSE(session::decode_entry(ByteView(whole).substr(0, n))) << n;
+  EXPECT_FALSE(session::decode_entry(whole + "x"));
+  EXPECT_EQ(session::decode_entry(session::encode_entry(2, false, false, 0, 1, {}))->shared, "");
 }
 
 TEST_P(Durable, nothing_is_acknowledged_before_it_is_on_disk) {

@@ -331,6 +331,7 @@ class Worker final : public JournalMember {
   bool deliver_shared(session::Outgoing& message, const session::SharedKey& key, uint64_t uid);
   void send_shared(session::Outgoing& message, const session::SharedKey& key, routing::SharedMember member);
   void receive_shared(const Letter& letter, uint32_t from);
+  void followed(uint64_t number);
   void hand_on(session::Session& ended);
   // worker_durable.cc: what waits for the disk
   bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
@@ -396,10 +397,13 @@ class Worker final : public JournalMember {
   std::vector<routing::SharedGroup*> shared_hits_;  // groups that the fan-out at work reaches
   /// A shared message that follows its member to another worker: its sender waits for that one's disk.
   struct Following {
-    uint32_t source = 0;
-    uint64_t sequence = 0;
-    Wanted wanted;
+    uint64_t number = 0;
+    uint32_t source = 0;    // where it came from
+    uint64_t sequence = 0;  // and its number there: what came later is not covered before
+    uint64_t follow = 0;    // Letter::follow of what came
   };
+  uint64_t last_following_ = 0;
+  uint64_t follow_ = 0;  // of the message that is passed on now
   std::vector<Following> following_;
   std::unordered_map<uint64_t, Client*> members_;  // own sessions that are in a group, by uid
   std::shared_ptr<SinkTicket> ticket_;             // of the fan-out at work, if it came from the event plane

@@ -88,8 +88,6 @@ bool Worker::covered(const Wanted& wanted) const {
 }
 
 void Worker::release_taken() {
-  // These wait for nothing but their own: two workers that pass messages on to each other must not wait in a circle.
-  if (std::erase_if(following_, [this](const Following& f) { return covered(f.wanted); }) > 0) durable_->mark_dirty();
   while (!taking_.empty()) {
     if (!covered(taking_.front().wanted)) return;
     port::Task then = std::move(taking_.front().then);

@@ -352,9 +352,18 @@ void Worker::publish_will(Client& client) {
 
 void Worker::end_session(Client& client) {
   publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
-  const auto session = extract(client);
-  hand_on(*session);
-  session->end();
+  const std::shared_ptr<session::Session> session = extract(client);
+  auto finish = [this, session] {
+    hand_on(*session);
+    session->end();
+  };
+  // What shared subscriptions brought may still be on its way to the disk, from where it is handed on.
+  if (session->durable() && session->queued() > session->resident()) {
+    durable_->mark_dirty();
+    durable_->after(durable_->turn(), std::move(finish));
+  } else {
+    finish();
+  }
   const std::string& id = session->client_id();
   const uint32_t home = home_of(id);
   if (home == index_) return directory_.released(id, index_);

@@ -122,6 +122,7 @@ void Worker::send_shared(session::Outgoing& message, const session::SharedKey& k
   if (!letter) return;
   letter->shared = key;
   letter->uid = member.uid;
+  letter->follow = follow_;
   if (ticket_) ticket_->hold();  // it may go on from there
 }
 
@@ -133,12 +134,20 @@ void Worker::receive_shared(const Letter& letter, uint32_t from) {
   if (!deliver_shared(outgoing_, letter.shared, letter.uid)) {
     SharedGroup* group = find_group(*letter.shared);
     const SharedMember* moved = group ? group->find(letter.uid) : nullptr;
+    follow_ = letter.cover || letter.follow ? ++last_following_ : 0;
     if (moved)
       send_shared(outgoing_, letter.shared, *moved);
     else if (!group || !dispatch_shared(outgoing_, *group, nullptr))
       context_.counters.drop(session::Drop::session_ended);
   }
-  if (letter.cover && wanted_.workers != 0) following_.push_back({from, letter.sequence, wanted_});
+  // Each is told of by itself: two workers that pass messages on to each other would wait for covers in a circle.
+  const bool follows = std::exchange(follow_, 0) != 0 && wanted_.workers != 0;
+  if (follows)
+    following_.push_back({last_following_, from, letter.cover ? letter.sequence : UINT64_MAX, letter.follow});
+  else if (letter.follow)
+    durable_->after(durable_->turn(), [this, from, number = letter.follow] {
+      send_task(from, [number](Worker* w) { w->followed(number); });
+    });
   if (letter.cover) want_cover(from, letter.sequence);
   if (auto ticket = std::exchange(ticket_, nullptr)) {
     if (wanted_.workers != 0)
@@ -149,10 +158,22 @@ void Worker::receive_shared(const Letter& letter, uint32_t from) {
   pressed_ = false;
 }
 
+/// A message that was passed on is on disk.
+void Worker::followed(uint64_t number) {
+  const auto it = std::ranges::find(following_, number, &Following::number);
+  if (it == following_.end()) return;
+  const Following f = *it;
+  following_.erase(it);
+  if (f.follow) send_task(f.source, [n = f.follow](Worker* w) { w->followed(n); });
+  durable_->mark_dirty();
+}
+
 /// A member's session has ended: what it did not get is for the others. Its records go once they have it.
 void Worker::hand_on(session::Session& ended) {
   Wanted all{sequence_, 0};
-  for (session::SharedMessage& m : ended.take_shared()) {
+  std::vector<session::SharedMessage> messages = ended.take_shared();
+  if (ended.durable()) durable_->leave(ended);  // reading its queue may have asked to wake it
+  for (session::SharedMessage& m : messages) {
     SharedGroup* group = find_group(*m.shared);
     outgoing_.reset(std::move(m.message));
     wanted_ = {++sequence_, 0};

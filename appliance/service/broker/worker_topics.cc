@@ -103,8 +103,11 @@ void Worker::drop_foreign_subscriptions(Client& client) {
 // --- messages for later
 
 ReasonCode Worker::put_off(const session::MessageView& view, uint32_t seconds) {
+  uint64_t waiting = 0;  // on all workers, as far as this one sees
+  for (const Worker* w : workers_) waiting += w->counters().delayed.get();
   outgoing_.reset(view);
-  if (!delayed_.add(loop_.now() + std::chrono::seconds(seconds), outgoing_.share())) {
+  if (waiting >= options_.delayed_messages_max ||
+      !delayed_.add(loop_.now() + std::chrono::seconds(seconds), outgoing_.share())) {
     context_.counters.limit(session::Limit::delayed);
     return ReasonCode::quota_exceeded;
   }
