@@ -12,7 +12,10 @@ ClientConnection::ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<
 
 port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   // Answers to a client that does not read them are bounded here; messages are by the session.
-  if (socket_->unsent_bytes() > worker_.options().output_max) channel_.kick(mqtt::ReasonCode::quota_exceeded);
+  if (channel_.open() && socket_->unsent_bytes() > worker_.options().output_max) {
+    worker_.context().counters.slow_consumers.add();
+    channel_.kick(mqtt::ReasonCode::quota_exceeded);
+  }
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   worker_.context().counters.bytes_in.add(consumed.bytes);
   return {consumed.bytes, consumed.wanted};
