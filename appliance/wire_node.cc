@@ -14,7 +14,9 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+constexpr size_t kHashThreads = 2;          // for passwords
+constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
+constexpr Duration kShutdownBound = 8s;     // an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -62,6 +64,13 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   return out;
 }
 
+std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
+  std::vector<broker::AuthMethod> out;
+  for (settings::AuthMethod m : from)
+    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
+  return out;
+}
+
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -98,9 +107,11 @@ Result<> Node::open() {
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
+  PH_TRY(open_access());
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
+  watch_far();
   PH_TRY(open_api());
   return {};
 }
@@ -188,10 +199,6 @@ Result<> Node::open_spools() {
                                                   *dead_letters_));
       s.sources.push_back(std::move(made));
     }
-    s.retention->on_far([this, name = r.name](uint64_t sequence) {
-      if (intake_) intake_->far_reached(name, sequence);
-      if (tap_) tap_->far_reached(name, sequence);
-    });
   }
   return {};
 }
@@ -247,10 +254,10 @@ Result<> Node::open_broker() {
   broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
-    // Credentials are not checked yet, so a listener that does not allow anonymous clients has none.
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
     options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
   }
+  options.security = {policy_, auth_methods(settings_.broker.access.authn.order), &crypto_, nullptr};
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -258,6 +265,8 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
+  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
+  options.security.jobs = jobs_.get();
   broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
   return {};
 }
@@ -325,6 +334,18 @@ Result<> Node::open_receiver() {
                                   .connections_max = settings_.receiver->connections_max};
   link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
   return {};
+}
+
+/// Once those exist who are to be told: a route says at once how far it is, and before a restart they may not have
+/// heard.
+void Node::watch_far() {
+  for (size_t i = 0; i < spools_.size(); ++i) {
+    if (!spools_[i].retention) continue;
+    spools_[i].retention->on_far([this, name = settings_.routes[i].name](uint64_t sequence) {
+      if (intake_) intake_->far_reached(name, sequence);
+      if (tap_) tap_->far_reached(name, sequence);
+    });
+  }
 }
 
 Result<> Node::open_api() {

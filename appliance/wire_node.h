@@ -15,10 +15,12 @@
 #include "core/route/route_table.h"
 #include "core/settings/settings.h"
 #include "host/notify.h"
+#include "io/crypto.h"
 #include "io/directory_lock.h"
 #include "io/disk_queue.h"
 #include "io/http_unix.h"
 #include "io/inotify.h"
+#include "io/job_pool.h"
 #include "io/level_store.h"
 #include "io/loop.h"
 #include "io/posix_files.h"
@@ -68,9 +70,11 @@ class Node {
   Result<> open_tls();
   Result<> open_spools();
   Result<> open_agent();
+  Result<> open_access();
   Result<> open_broker();
   Result<> open_targets();
   Result<> open_receiver();
+  void watch_far();
   Result<> open_api();
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;
@@ -100,7 +104,10 @@ class Node {
   std::unique_ptr<chunk::FilesSink> files_sink_;
   std::vector<RouteSpool> spools_;  // by route
   std::unique_ptr<agent::Agent> agent_;
+  io::MbedCrypto crypto_;
+  security::PolicyPtr policy_;
   std::vector<std::unique_ptr<io::IoLoop>> worker_loops_;
+  std::unique_ptr<io::IoJobPool> jobs_;  // answers to the loops: it ends before they do
   std::unique_ptr<relay::Tap> tap_;
   std::unique_ptr<broker::Broker> broker_;
   std::vector<std::thread> worker_threads_;

@@ -15,6 +15,7 @@ void add(port::TargetCounters& to, const port::TargetCounters& more) {
   to.duplicate += more.duplicate;
   to.maybe_duplicate += more.maybe_duplicate;
   to.dropped += more.dropped;
+  to.dropped_expired += more.dropped_expired;
   to.dropped_bytes += more.dropped_bytes;
   to.dead_lettered += more.dead_lettered;
   to.queued += more.queued;
@@ -167,7 +168,12 @@ void Node::fill_services(admin::Status& s) const {
                             {"refused", b.refused},
                             {"takeovers", b.takeovers},
                             {"keep_alive_timeouts", b.keep_alive_timeouts},
-                            {"slow_consumers", b.slow_consumers}};
+                            {"slow_consumers", b.slow_consumers},
+                            {"logins_failed", b.logins_failed},
+                            {"connects_shed", b.connects_shed},
+                            {"banned", b.banned},
+                            {"publish_denied", b.publish_denied},
+                            {"subscribe_denied", b.subscribe_denied}};
     for (size_t i = 0; i < b.drops.size(); ++i)
       s.mqtt->emplace_back("dropped_" + std::string(session::kDropNames[i]), b.drops[i]);
     if (tap_) {

@@ -231,7 +231,9 @@ def test_one_dead_target_does_not_delay_another(net):
     edge.start()
     for n in range(10):
         writers.append_lines(edge.source_dir / "clicks/1.log", "s", 100 * n, 100)
-        wait_until(lambda n=n: len(readers.lines(far.events_dir, "clicks")) == 100 * (n + 1), 2)
+        wait_until(lambda n=n: len(readers.lines(far.events_dir, "clicks")) == 100 * (n + 1), 10)
+    # A line is in the file before its acknowledgement is here.
+    wait_until(lambda: edge.route("all", "far")["queued"] == 0, 10)
     dead_row, far_row = edge.route("all", "dead"), edge.route("all", "far")
     assert dead_row["queued"] == 1000 or dead_row["unread_bytes"] == 1000 * writers.LINE_BYTES, dead_row
     assert far_row["queued"] == 0 and far_row["unread_bytes"] == 0, far_row

@@ -267,6 +267,13 @@ Result<> Node::open(Running& r) {
   PH_TRY(open_agent(r));
   PH_TRY(open_targets(r));
   PH_TRY(open_receiver(r));
+  for (size_t i = 0; i < r.spools.size(); ++i) {
+    if (!r.spools[i].retention) continue;
+    r.spools[i].retention->on_far([&r, route = settings_.routes[i].name](uint64_t sequence) {
+      if (r.intake) r.intake->far_reached(route, sequence);
+      if (r.tap) r.tap->far_reached(route, sequence);
+    });
+  }
   for (auto& t : r.files_targets) t->start();
   for (auto& u : r.upstreams) u->start();
   if (r.agent) r.agent->start();
@@ -304,10 +311,6 @@ Result<> Node::open_spools(Running& r) {
                                                     *r.dead_letters));
         s.sources.push_back(std::move(made));
       }
-      s.retention->on_far([&r, route_name = route.name](uint64_t sequence) {
-        if (r.intake) r.intake->far_reached(route_name, sequence);
-        if (r.tap) r.tap->far_reached(route_name, sequence);
-      });
     }
     taps.push_back(
         {route.name, route.category, s.log.get(), [&s] { return s.full(); }, route.ack == settings::Ack::far});

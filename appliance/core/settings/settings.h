@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "core/settings/access.h"
 
 namespace ph::settings {
 
@@ -149,6 +150,7 @@ struct Broker {
   Duration session_expiry = std::chrono::hours(2);
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
+  Access access;
 };
 
 struct Settings {

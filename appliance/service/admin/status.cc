@@ -25,6 +25,7 @@ json::object route(const RouteRow& row, WallTime now) {
                    {"duplicate", c.duplicate},
                    {"maybe_duplicate", c.maybe_duplicate},
                    {"dropped", c.dropped},
+                   {"dropped_expired", c.dropped_expired},
                    {"dead_lettered", c.dead_lettered},
                    {"queued", c.queued},
                    {"queued_bytes", c.queued_bytes},

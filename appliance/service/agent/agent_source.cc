@@ -30,13 +30,18 @@ void AgentSource::remove_stream(Cursor& c) {
   if (auto lane = lanes_.find(c.generation->lane); lane != lanes_.end()) drop_from_lane(lane->second, c);
 }
 
+/// No position behind the file's end was ever given out; a receiver that knows one met another past of this node. Of a
+/// file that was not found (yet) only an old size is known.
+uint64_t AgentSource::assigned(const Cursor& c) {
+  if (c.end) return *c.end;
+  return c.generation->verified ? std::max(c.generation->size, c.read) : UINT64_MAX;
+}
+
 std::vector<port::OpenStream> AgentSource::open_streams() {
   std::vector<port::OpenStream> out;
   for (const auto& [id, c] : streams_)
     if (!c->receivers.empty() || (target_.wants_far && c->far < c->settled))
-      // No position behind the file's end was ever given out; a receiver that knows one met another past of this node.
-      out.push_back(
-          {c->stream, c->settled, c->far, c->end.value_or(std::max(c->generation->size, c->read)), c->receivers});
+      out.push_back({c->stream, c->settled, c->far, assigned(*c), c->receivers});
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.stream < b.stream; });
   return out;
 }

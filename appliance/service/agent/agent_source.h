@@ -74,6 +74,7 @@ class AgentSource : public port::EventSource {
     const std::string* name = nullptr;  // its key
   };
   Cursor* find(StreamId stream);
+  static uint64_t assigned(const Cursor& c);
   port::Batch hand_out(Cursor& c, SourceReader::Read read);
   void drop_from_lane(Lane& lane, Cursor& c);
   void settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates);

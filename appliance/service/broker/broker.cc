@@ -7,6 +7,19 @@
 
 namespace ph::broker {
 
+bool BrokerOptions::anonymous_allowed(size_t listener, ByteView peer) const {
+  switch (listeners[listener].allow_anonymous) {
+    case Anonymous::always:
+      return true;
+    case Anonymous::never:
+      return false;
+    case Anonymous::loopback:
+      break;
+  }
+  const auto address = security::address_of_peer(peer);
+  return address && address->is_loopback();
+}
+
 Broker::Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap,
                port::Loop* event_loop)
     : options_(std::move(options)), event_loop_(event_loop) {
@@ -35,6 +48,10 @@ void Broker::stop() {
   for (auto& w : workers_) w->loop().post([worker = w.get()] { worker->stop(); });
 }
 
+void Broker::set_policy(const security::PolicyPtr& policy) {
+  for (auto& w : workers_) w->loop().post([worker = w.get(), policy] { worker->set_policy(policy); });
+}
+
 BrokerStats Broker::stats() const {
   BrokerStats s;
   for (const auto& w : workers_) {
@@ -53,6 +70,11 @@ BrokerStats Broker::stats() const {
     s.keep_alive_timeouts += c.keep_alive_timeouts.get();
     s.slow_consumers += c.slow_consumers.get();
     s.moves += c.moves.get();
+    s.logins_failed += c.logins_failed.get();
+    s.connects_shed += c.connects_shed.get();
+    s.banned += c.banned.get();
+    s.publish_denied += c.publish_denied.get();
+    s.subscribe_denied += c.subscribe_denied.get();
     for (size_t i = 0; i < s.drops.size(); ++i) s.drops[i] += c.drops[i].get();
   }
   s.retained = workers_.front()->counters().retained.get();  // every worker has all of them
@@ -63,7 +85,8 @@ void Broker::publish(port::Message message, std::move_only_function<void(Result<
   auto answer = [loop = event_loop_, done = std::move(done)](Result<> result) mutable {
     loop->post([done = std::move(done), result = std::move(result)]() mutable { done(std::move(result)); });
   };
-  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.qos > 2)
+  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.topic.size() > UINT16_MAX ||
+      message.qos > 2)
     return answer(fail(errors::bad_topic, message.topic));
   Worker& worker = *workers_[std::hash<std::string>{}(message.topic) % workers_.size()];
   if (worker.overloaded()) return answer(fail(errors::busy, "worker mailbox over its bound"));

@@ -36,6 +36,8 @@ class Broker final : public port::MessageSink {
 
   /// Where it listens, in the order of options.listeners; known after start().
   const std::vector<port::Endpoint>& endpoints() const { return endpoints_; }
+  /// Any thread: from now on this decides. Clients that it keeps out are disconnected.
+  void set_policy(const security::PolicyPtr& policy);
   /// Any thread.
   BrokerStats stats() const;
 

@@ -18,12 +18,15 @@ port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   }
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   worker_.context().counters.bytes_in.add(consumed.bytes);
+  if (client && client->parked) worker_.unpark(*client);
   return {consumed.bytes, consumed.wanted};
 }
 
 void ClientConnection::on_drained(port::Connection&) {
   worker_.on_uncongested(*this);
-  if (channel_.open()) channel_.session()->on_drained(worker_.loop().now());
+  if (!channel_.open()) return;
+  channel_.session()->on_drained(worker_.loop().now());
+  if (client->parked) worker_.unpark(*client);
 }
 
 void ClientConnection::on_close(port::Connection&, const Error&) {

@@ -22,6 +22,8 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, p
       loop_(loop),
       network_(network),
       tap_(tap),
+      policy_(options.security.policy),
+      authenticator_(options, loop, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
       held_back_timer_(loop.make_timer()),
       ticker_(loop.make_timer()),
@@ -108,6 +110,7 @@ void Worker::tick() {
   }
   on_due(now);
   check_congested(now);
+  check_parked(now);
   retained_.sweep(now);
 }
 

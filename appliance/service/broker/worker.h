@@ -22,6 +22,7 @@
 #include "port/loop.h"
 #include "port/message_sink.h"
 #include "port/network.h"
+#include "service/broker/authenticator.h"
 #include "service/broker/client_connection.h"
 #include "service/broker/directory.h"
 #include "service/broker/mailbox.h"
@@ -47,6 +48,20 @@ struct Taken {
   bool accepted = false;
 };
 
+/// A message of the event plane that waits for room in a client's queue (worker_sink.cc).
+struct ParkedMessage {
+  session::MessagePtr message;
+  uint8_t qos = 0;
+  bool retain = false;
+  std::vector<uint32_t> subscription_ids;
+  std::shared_ptr<SinkTicket> ticket;
+};
+struct Parked {
+  std::deque<ParkedMessage> messages;
+  Instant moved{};     // when the client last made progress,
+  uint64_t acked = 0;  // and what its socket had acknowledged then
+};
+
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
 
 /// A session on this worker.
@@ -59,8 +74,10 @@ struct Client {
   bool arriving = false;  // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
-  uint64_t mark = 0;         // fan-out: number of the last one that reached this session,
-  uint32_t slot = 0;         // and its receiver there
+  std::unique_ptr<Parked> parked;
+  bool stalled = false;  // nothing is parked for it until its queue is below half again
+  uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
+  uint32_t slot = 0;     // and its receiver there
 };
 
 class Worker {
@@ -81,7 +98,9 @@ class Worker {
   void deliver_mail(std::unique_ptr<Batch> batch);
 
   // --- on the loop, from the broker
+  /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
+  void set_policy(const security::PolicyPtr& policy);
   void stop();
 
   // --- from connections
@@ -93,6 +112,7 @@ class Worker {
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
   void remove(ClientConnection& connection);
+  void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }
   session::SessionContext& context() { return context_; }
 
@@ -153,7 +173,7 @@ class Worker {
   uint32_t home_of(const std::string& client_id) const;
 
   // worker_sessions.cc: connect, takeover, move, end
-  bool allowed(const ClientConnection& connection) const;
+  void enter(uint64_t ticket, Opening opening);
   void on_granted(const std::string& client_id, uint64_t ticket, uint32_t holder);
   void claim(const std::string& client_id, Claim claim);
   void settle_claim(const std::string& client_id, uint32_t holder);
@@ -175,6 +195,20 @@ class Worker {
   void schedule_due(Client& client);
   void unschedule_due(Client& client);
   void on_due(Instant now);
+
+  // worker_sink.cc: from the event plane
+  void deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy);
+  void check_parked(Instant now);
+
+  // worker_security.cc: who comes in, and what it may do there
+  void authenticate(ClientConnection& connection, const mqtt::Connect& connect, Opening opening);
+  void admit(uint64_t ticket, Opening opening, Login login, Verdict verdict);
+  const security::Ban* ban_of(const security::Identity& who, std::optional<ByteView> claimed) const;
+  /// nullopt: it may. Else how to answer the PUBLISH; the connection may be closed by then.
+  std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
+  bool may_subscribe(const ClientConnection& connection, ByteView filter);
+  bool still_welcome(ClientConnection& connection) const;
+  void drop_denied_subscriptions(Client& client, const security::Access& access);
 
   // worker_routing.cc: publish, subscribe, routes
   void take(ClientConnection& connection, uint16_t packet_id, const session::MessageView& view);
@@ -199,6 +233,8 @@ class Worker {
   port::MessageTap* tap_;
   std::vector<Worker*> workers_;  // all, this one too
   session::SessionContext context_;
+  security::PolicyPtr policy_;  // null: everybody may do everything
+  Authenticator authenticator_;
   std::vector<std::unique_ptr<port::Listener>> listeners_;
   bool stopping_ = false;
 
@@ -217,6 +253,8 @@ class Worker {
   std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
+  std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane
+  std::set<Client*> parked_;            // clients with parked messages
 
   Mailbox mailbox_;
   std::vector<std::unique_ptr<Batch>> outboxes_;

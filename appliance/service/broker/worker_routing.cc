@@ -12,6 +12,8 @@ using mqtt::ReasonCode;
 // --- PUBLISH
 
 std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const mqtt::Publish& publish) {
+  if (connection.access)
+    if (const auto refused = denied(connection, publish.topic)) return refused;
   session::MessageView view;
   view.topic = publish.topic;
   view.payload = publish.payload;
@@ -103,15 +105,6 @@ void Worker::publish_unacknowledged(const session::MessagePtr& message) {
   });
 }
 
-void Worker::publish_from_sink(session::MessagePtr message, port::Task done) {
-  auto stamped = std::make_shared<session::Message>(*message);
-  stamped->received = loop_.now();
-  outgoing_.reset(std::move(stamped));
-  route(outgoing_, nullptr);
-  pressed_ = false;
-  settle(std::move(done), true);
-}
-
 /// True if anyone may get it. Sets pressed_ if a worker that has to get it does not keep up.
 bool Worker::route(session::Outgoing& message, const Client* publisher) {
   const session::MessageView& view = message.view();
@@ -141,6 +134,7 @@ void Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t 
   Letter& letter = batch.letters.emplace_back();
   letter.sequence = sequence_;
   letter.retained_version = retained_version;
+  letter.ticket = ticket_;
   if (message.shared() || retained_version || view.payload.size() > session::Outgoing::kInlinePayload) {
     letter.message = message.share();
   } else {
@@ -163,7 +157,9 @@ void Worker::receive(const Batch& batch, const Letter& letter) {
   }
   uint64_t ignored = 0;
   const size_t receivers = collect(outgoing_.view().topic, nullptr, ignored);
+  ticket_ = letter.ticket;
   deliver_collected(outgoing_, receivers, batch.from, letter.sequence);
+  ticket_.reset();
 }
 
 /// Gathers the sessions that a topic reaches, each once, in receivers_[0, returned).
@@ -203,6 +199,10 @@ void Worker::deliver_collected(session::Outgoing& message, size_t receivers, uin
     copy.retain = r.retain_as_published && message.view().retain;
     copy.subscription_ids = r.ids;
     if (!r.client->arriving) {
+      if (ticket_) {
+        deliver_from_sink(*r.client, message, copy);
+        continue;
+      }
       r.client->session->deliver(message, copy, now);
     } else if (r.client->shadow.size() < 2 * options_.session.mqueue_messages_max) {
       copy.subscription_ids = {};
@@ -223,7 +223,8 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
   std::vector<std::string> retained;
   for (const mqtt::Filter& f : subscribe.filters) {
     bool fresh = false;
-    const ReasonCode reason = this->subscribe(client, f, id, fresh);
+    const ReasonCode reason =
+        may_subscribe(connection, f.filter) ? this->subscribe(client, f, id, fresh) : ReasonCode::not_authorized;
     reasons.push_back(reason);
     const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
     if (!is_error(reason) && wanted) retained.emplace_back(f.filter);

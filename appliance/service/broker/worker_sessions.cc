@@ -7,10 +7,6 @@
 namespace ph::broker {
 namespace {
 
-bool is_loopback(ByteView address) {
-  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("[::ffff:127.");
-}
-
 session::MessagePtr will_message(const mqtt::Will& will) {
   std::string scratch;
   auto m = std::make_shared<session::Message>();
@@ -25,23 +21,10 @@ session::MessagePtr will_message(const mqtt::Will& will) {
 
 }  // namespace
 
-bool Worker::allowed(const ClientConnection& connection) const {
-  switch (options_.listeners[connection.listener].allow_anonymous) {
-    case Anonymous::always:
-      return true;
-    case Anonymous::never:
-      return false;
-    case Anonymous::loopback:
-      return is_loopback(connection.peer().address);
-  }
-  return false;
-}
-
 // --- CONNECT
 
 void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& connect) {
   if (stopping_) return connection.channel().refuse(mqtt::ReasonCode::server_unavailable);
-  if (!allowed(connection)) return connection.channel().refuse(mqtt::ReasonCode::not_authorized);
   Opening opening;
   opening.client_id = connect.client_id;
   if (connect.client_id.empty()) {
@@ -62,9 +45,14 @@ void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& conne
   if (connect.will)
     opening.will = session::SessionWill{will_message(*connect.will), connect.will->properties.will_delay.value_or(0)};
 
+  authenticate(connection, connect, std::move(opening));
+}
+
+/// The client may come in: to its session.
+void Worker::enter(uint64_t ticket, Opening opening) {
   const std::string client_id = opening.client_id;
-  openings_.emplace(connection.id(), std::move(opening));
-  const Claim mine{index_, connection.id()};
+  openings_.emplace(ticket, std::move(opening));
+  const Claim mine{index_, ticket};
   const uint32_t home = home_of(client_id);
   if (home == index_) return claim(client_id, mine);
   send_task(home, [client_id, mine](Worker* w) { w->claim(client_id, mine); });
@@ -122,6 +110,7 @@ void Worker::open_session(uint64_t ticket) {
   client->connection = &connection;
   connection.client = client;
   settle_claim(id, index_);
+  if (connection.access) drop_denied_subscriptions(*client, *connection.access);
   session::Acceptance acceptance;
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
@@ -257,6 +246,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   client.connection = nullptr;
   session::Session& session = *client.session;
   session.detach(loop_.now());
+  unpark(client, true);
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will || stopping_) session.set_will(std::nullopt);
   if (session.will()) {
