@@ -181,6 +181,64 @@ def test_retained_messages_are_bounded(broker):
     assert broker.count("retained") == kept
 
 
+@both
+def test_more_retained_messages_than_a_queue_holds_all_arrive(process, tmp_path_factory, v):
+    """Twice the queue's bound and several times the output's, at each QoS; one of them changes on the way."""
+    from client import Broker
+    from node import Node, Ports
+    ports = Ports(random.SystemRandom())
+    node = Node(process.node.program, tmp_path_factory.mktemp("retained"), "retained",
+                {"listener": [{"name": "plain", "bind": f"127.0.0.1:{ports.take()}"}],
+                 "broker": {"workers": 1, "mqueue_messages_max": 500}}).start()
+    broker = Broker(node)
+    try:
+        p = broker.connect(v)
+        for i in range(1000):
+            p.send(wire.publish(v, f"r/{i % 10}/{i}", i.to_bytes(2, "big") + b"x" * 5000, 1, 1, retain=True)).expect("puback")
+        for qos in range(3):
+            s = slow_subscriber(broker, v, ["r/0/#", "r/1/+", "r/#"], qos)
+            got = []
+            while True:
+                batch = [m for m in s.ping() if m.type == "publish"]
+                if not batch:
+                    break
+                for m in batch:
+                    got.append(int.from_bytes(m.payload[:2], "big"))
+                    if m.qos:
+                        s.send(wire.ack(wire.PUBACK, m.id))
+                assert all(m.retain and m.qos == min(qos, 1) for m in batch)
+            assert sorted(got) == sorted([*range(0, 1000, 10), *range(1, 1000, 10), *range(1000)])
+            s.disconnect()
+        # A value that is replaced before its turn comes live, and the older one never after it.
+        s = slow_subscriber(broker, v, "r/#", 1)
+        p.send(wire.publish(v, "r/5/5", b"newer", 1, 1, retain=True)).expect("puback")
+        seen = []
+        while True:
+            batch = [m for m in s.ping() if m.type == "publish"]
+            if not batch:
+                break
+            for m in batch:
+                if m.topic == "r/5/5":
+                    seen.append(m.payload)
+                s.send(wire.ack(wire.PUBACK, m.id))
+        assert seen[-1] == b"newer" and len(seen) <= 2
+        assert node.status()["mqtt"]["dropped_queue_full"] == 0
+        # A session that stays gets what its queue holds.
+        s = broker.connect(v, "stays", clean=False, props={"session_expiry": 60})
+        s.subscribe("r/#", 1)
+        s.drop()
+        s = broker.connect(v, "stays", clean=False, props={"session_expiry": 60})
+        count = 0
+        while batch := s.ping():
+            count += len(batch)
+            s.send(*[wire.ack(wire.PUBACK, m.id) for m in batch])
+        assert 500 <= count <= 1000
+        broker.end()
+        node.stop()
+    finally:
+        node.end()
+
+
 # --- connections
 
 @pytest.mark.parametrize("v", [3, 4, 5])

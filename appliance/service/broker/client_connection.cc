@@ -18,6 +18,7 @@ port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   }
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   worker_.context().counters.bytes_in.add(consumed.bytes);
+  if (client && client->offer) worker_.continue_offer(*client);  // acks may have made room
   if (client && client->parked) worker_.unpark(*client);
   return {consumed.bytes, consumed.wanted};
 }
@@ -26,6 +27,7 @@ void ClientConnection::on_drained(port::Connection&) {
   worker_.on_uncongested(*this);
   if (!channel_.open()) return;
   channel_.session()->on_drained(worker_.loop().now());
+  if (client->offer) worker_.continue_offer(*client);
   if (client->parked) worker_.unpark(*client);
 }
 

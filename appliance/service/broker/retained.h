@@ -57,6 +57,12 @@ class RetainedStore {
     update_counter();
   }
 
+  /// What is kept for a topic; null: nothing.
+  session::MessagePtr find(ByteView topic) {
+    const Entry* e = index_.find(topic);
+    return e ? e->message : nullptr;
+  }
+
   /// Calls visit(const MessagePtr&) for each live message that the filter matches.
   template <class Visit>
   void match(ByteView filter, Instant now, Visit&& visit) {

@@ -64,6 +64,15 @@ struct Parked {
 
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
 
+/// Retained messages that new subscriptions have yet to get: one filter's at a time, so that it costs a pointer a
+/// message.
+struct RetainedOffer {
+  std::deque<std::string> filters;
+  std::string filter;  // the one that `messages` are for
+  std::vector<session::MessagePtr> messages;
+  size_t next = 0;
+};
+
 /// A session on this worker.
 struct Client {
   std::unique_ptr<session::Session> session;
@@ -73,7 +82,8 @@ struct Client {
   std::optional<Instant> will_due;
   bool arriving = false;  // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
-  std::vector<Taken> taken;  // answers that came before the session did
+  std::unique_ptr<RetainedOffer> offer;  // only while connected
+  std::vector<Taken> taken;              // answers that came before the session did
   std::unique_ptr<Parked> parked;
   bool stalled = false;  // nothing is parked for it until its queue is below half again
   uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
@@ -111,6 +121,8 @@ class Worker {
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
+  /// Goes on with the retained messages for new subscriptions, as far as there is room for them now.
+  void continue_offer(Client& client);
   void remove(ClientConnection& connection);
   void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }
@@ -224,7 +236,10 @@ class Worker {
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);
   mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
-  void send_retained(Client& client, const std::string& filter, const session::Subscription& subscription);
+
+  // worker_retained.cc: what is retained, to new subscriptions
+  void offer_retained(Client& client, std::vector<std::string> filters);
+  void queue_offered(Client& client);
 
   const uint32_t index_;
   const BrokerOptions& options_;

@@ -235,11 +235,7 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
     auto it = connections_.find(at);
     if (it == connections_.end() || !it->second->client) return;
     it->second->channel().suback(packet_id, std::move(reasons));
-    Client& subscriber = *it->second->client;
-    for (const std::string& filter : retained) {
-      auto s = subscriber.session->subscriptions().find(filter);
-      if (s != subscriber.session->subscriptions().end()) send_retained(subscriber, filter, s->second);
-    }
+    offer_retained(*it->second->client, std::move(retained));
   });
 }
 
@@ -260,18 +256,6 @@ ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_
   s.retain_as_published = filter.retain_as_published;
   s.id = id;
   return static_cast<ReasonCode>(filter.qos);
-}
-
-void Worker::send_retained(Client& client, const std::string& filter, const session::Subscription& subscription) {
-  const Instant now = loop_.now();
-  retained_.match(filter, now, [&](const session::MessagePtr& message) {
-    session::Copy copy;
-    copy.qos = subscription.qos;
-    copy.retain = true;
-    if (subscription.id) copy.subscription_ids = {&subscription.id, 1};
-    outgoing_.reset(message);
-    client.session->deliver(outgoing_, copy, now, true);
-  });
 }
 
 void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe) {

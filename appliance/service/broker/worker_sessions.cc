@@ -246,6 +246,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   client.connection = nullptr;
   session::Session& session = *client.session;
   session.detach(loop_.now());
+  if (client.offer) queue_offered(client);
   unpark(client, true);
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will || stopping_) session.set_will(std::nullopt);
