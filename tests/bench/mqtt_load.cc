@@ -20,13 +20,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
-
-#include <unistd.h>
 
 #include "codec/mqtt/packet.h"
 #include "io/loop.h"
@@ -53,16 +52,14 @@ struct Usage {
 Usage usage(size_t pid) {
   Usage out;
   if (!pid) return out;
-  const std::string folder = "/proc/" + std::to_string(pid);
-  std::string stat;
-  std::getline(std::ifstream(folder + "/stat"), stat);
-  const size_t behind = stat.rfind(')');
-  unsigned long user = 0;
-  unsigned long system = 0;
-  if (behind != std::string::npos &&
-      std::sscanf(stat.c_str() + behind, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system) == 2)
-    out.cpu_seconds = static_cast<double>(user + system) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  std::ifstream status(folder + "/status");
+  const std::filesystem::path folder = "/proc/" + std::to_string(pid);
+  std::error_code gone;
+  for (const auto& thread : std::filesystem::directory_iterator(folder / "task", gone)) {
+    double nanoseconds = 0;  // finer than the ticks of stat
+    std::ifstream(thread.path() / "schedstat") >> nanoseconds;
+    out.cpu_seconds += nanoseconds / 1e9;
+  }
+  std::ifstream status(folder / "status");
   for (std::string line; std::getline(status, line);)
     if (line.starts_with("VmRSS:")) out.rss_mib = std::strtod(line.c_str() + 6, nullptr) / 1024;
   return out;
@@ -377,7 +374,7 @@ class Run {
                 static_cast<double>(load_.sent) / seconds, delivered / seconds, percentile(0.5), percentile(0.9),
                 percentile(0.99), percentile(0.999));
     if (options_["pid"])
-      std::printf(" cpu_seconds %.2f per_cpu_second %.0f rss_mib %.1f rss_before_mib %.1f", cpu,
+      std::printf(" cpu_seconds %.4f per_cpu_second %.0f rss_mib %.1f rss_before_mib %.1f", cpu,
                   cpu > 0 ? delivered / cpu : 0, after.rss_mib, before_.rss_mib);
     std::printf("\n");
     std::fflush(stdout);
