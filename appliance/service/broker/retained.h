@@ -64,12 +64,6 @@ class RetainedStore {
     return e ? e->message : nullptr;
   }
 
-  /// What is kept for a topic; null: nothing.
-  session::MessagePtr find(ByteView topic) {
-    const Entry* e = index_.find(topic);
-    return e ? e->message : nullptr;
-  }
-
   /// Calls visit(const MessagePtr&) for each live message that the filter matches.
   template <class Visit>
   void match(ByteView filter, Instant now, Visit&& visit) {
