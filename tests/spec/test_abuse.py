@@ -228,11 +228,9 @@ def test_more_retained_messages_than_a_queue_holds_all_arrive(process, tmp_path_
         s.subscribe("r/#", 1)
         s.drop()
         s = broker.connect(v, "stays", clean=False, props={"session_expiry": 60})
-        count = 0
-        while batch := s.ping():
-            count += len(batch)
-            s.send(*[wire.ack(wire.PUBACK, m.id) for m in batch])
-        assert 500 <= count <= 1000
+        topics = set()  # each waits for the disk before it comes: a PINGRESP may be faster
+        while len(topics) < 500:
+            topics.add(s.message().topic)
         broker.end()
         node.stop()
     finally:
