@@ -167,6 +167,9 @@ void Node::fill_services(admin::Status& s) const {
                             {"banned", b.banned},
                             {"publish_denied", b.publish_denied},
                             {"subscribe_denied", b.subscribe_denied}};
+    s.mqtt->emplace_back("delayed", b.delayed);
+    for (size_t i = 0; i < b.limits.size(); ++i)
+      s.mqtt->emplace_back("limit_" + std::string(session::kLimitNames[i]), b.limits[i]);
     for (size_t i = 0; i < b.drops.size(); ++i)
       s.mqtt->emplace_back("dropped_" + std::string(session::kDropNames[i]), b.drops[i]);
     const broker::JournalStats j = journal_->stats();

@@ -27,7 +27,10 @@ struct ChannelLimits {
   size_t client_id_max = limits::kClientIdMax;
   uint16_t receive_max = limits::kMqttReceiveMax;
   Duration connect_timeout = limits::kConnectTimeout;
-  uint16_t keep_alive_max = 65535;  // seconds; a version 5 client that asks for more is told this
+  uint8_t qos_max = 2;                // clients that publish above are disconnected, subscriptions granted at most this
+  bool retain_available = true;       // without, a retained PUBLISH ends the connection
+  bool payload_format_check = false;  // payloads that claim to be UTF-8 have to be
+  uint16_t keep_alive_max = 65535;    // seconds; a version 5 client that asks for more is told this
 };
 
 /// How a connection ended, for the session that stays.
@@ -61,6 +64,8 @@ struct Acceptance {
   bool session_present = false;
   ByteView assigned_client_id;             // empty: the client chose its own
   std::optional<uint32_t> session_expiry;  // where it is not what the client asked for
+  ByteView response_information;           // told to a client that asks for it; empty: none
+  ByteView mountpoint;                     // put in front of the client's topics by the broker
 };
 
 class Channel {
@@ -116,6 +121,7 @@ class Channel {
   void on_connect(const mqtt::Connect& connect);
   ReasonCode on_publish(mqtt::Publish publish);
   ReasonCode resolve_alias(mqtt::Publish& publish);
+  bool format_broken(const mqtt::Properties& properties, ByteView payload) const;
   ReasonCode on_ack(const mqtt::Ack& ack, Instant now);
   ReasonCode on_other(const mqtt::Frame& frame);
   ReasonCode on_disconnect(const mqtt::Disconnect& disconnect);
@@ -137,6 +143,7 @@ class Channel {
   Version version_ = Version::v5;
   uint8_t paused_ = 0;
   bool clean_start_ = true;
+  bool response_information_asked_ = false;
   uint16_t keep_alive_ = 0;  // seconds, as the server counts it
   uint16_t keep_alive_asked_ = 0;
   uint32_t session_expiry_ = 0;  // as asked in CONNECT

@@ -1,8 +1,9 @@
 // Keeper: where the durable sessions of a worker leave their changes, and where they find again what they do not hold
 // in memory. Implemented by service/broker (docs/durability.md there); a session without expiry never calls it.
 //
-// Time is counted in turns: what is told during a turn becomes durable with it, all or nothing. Everything that must not
-// be seen by a client before it is durable (PUBREC, PUBREL, a QoS 2 PUBLISH) remembers its turn and asks may_send().
+// Time is counted in turns: what is told during a turn becomes durable with it, all or nothing. Everything that must
+// not be seen by a client before it is durable (PUBREC, PUBREL, a QoS 2 PUBLISH) remembers its turn and asks
+// may_send().
 #pragma once
 
 #include <cstdint>
@@ -24,6 +25,7 @@ struct KeptEntry {
   bool retain = false;
   bool released = false;
   uint16_t packet_id = 0;  // 0: it follows from the sequence
+  SharedKey shared;        // the shared subscription that brought it; null: none
 };
 
 struct KeptPage {
@@ -39,7 +41,7 @@ class Keeper {
   // --- changes of a session's queue
   /// `message` has a number.
   virtual void add(uint64_t uid, uint64_t sequence, const MessagePtr& message, uint8_t qos, bool retain,
-                   std::span<const uint32_t> subscription_ids) = 0;
+                   std::span<const uint32_t> subscription_ids, const SharedKey& shared) = 0;
   /// Something else about an entry; one that is released gives up its message, whose number was `number`.
   virtual void change(uint64_t uid, const KeptEntry& entry, uint64_t number) = 0;
   /// number 0: it had no message any more.

@@ -65,6 +65,9 @@ inline bool expired(const MessageView& m, Instant now) {
   return m.expiry && now - m.received >= std::chrono::seconds(*m.expiry);
 }
 
+/// The shared subscription ($share/<group>/<filter>) that brought a message; null for an ordinary one.
+using SharedKey = std::shared_ptr<const std::string>;
+
 /// What differs from receiver to receiver.
 struct Copy {
   uint8_t qos = 0;  // at most the message's and the subscription's
@@ -72,7 +75,13 @@ struct Copy {
   bool dup = false;
   uint16_t packet_id = 0;
   std::span<const uint32_t> subscription_ids;
-  bool plain() const { return qos == 0 && !retain && !dup && subscription_ids.empty(); }
+  const SharedKey* shared = nullptr;
+  size_t topic_skip = 0;     // bytes of the topic that the client does not see: its mountpoint
+  uint16_t topic_alias = 0;  // 0: none
+  bool topic_known = false;  // the client knows the alias: the topic is left out
+  bool plain() const {
+    return qos == 0 && !retain && !dup && subscription_ids.empty() && topic_skip == 0 && topic_alias == 0;
+  }
 };
 
 /// Gives numbers that are never given twice, over restarts too.

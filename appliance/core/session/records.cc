@@ -9,8 +9,8 @@ namespace ph::session {
 namespace {
 
 constexpr uint64_t kSessionVersion = 1;
-constexpr size_t kTextMax = 65'535;                // of a topic, a client id: MQTT's own bound
-constexpr size_t kPropertiesMax = 256UL << 20;     // of a packet
+constexpr size_t kTextMax = 65'535;             // of a topic, a client id: MQTT's own bound
+constexpr size_t kPropertiesMax = 256UL << 20;  // of a packet
 constexpr uint8_t kQosMask = 3;
 
 /// Flags whose QoS is one: 0, 1 or 2.
@@ -118,7 +118,7 @@ std::optional<Subscription> decode_subscription(ByteView value) {
   Reader in(value);
   const auto flags = in.fixed<uint8_t>();
   const uint64_t id = in.varint();
-  if (!in.ok() || !in.at_end() || !qos_fits(flags, 15) || !fits<uint32_t>(id)) return std::nullopt;
+  if (!in.ok() || !in.at_end() || !qos_fits(flags, 31) || !fits<uint32_t>(id)) return std::nullopt;
   Subscription out;
   out.qos = flags & kQosMask;
   out.no_local = (flags & 4) != 0;
@@ -128,13 +128,14 @@ std::optional<Subscription> decode_subscription(ByteView value) {
 }
 
 std::string encode_entry(uint8_t qos, bool retain, bool released, uint16_t packet_id, uint64_t number,
-                         std::span<const uint32_t> subscription_ids) {
+                         std::span<const uint32_t> subscription_ids, ByteView shared) {
   std::string out;
-  out.push_back(static_cast<char>(qos | (retain ? 4 : 0) | (released ? 8 : 0)));
+  out.push_back(static_cast<char>(qos | (retain ? 4 : 0) | (released ? 8 : 0) | (shared.empty() ? 0 : 16)));
   put_varint(out, packet_id);
   put_varint(out, number);
   put_varint(out, subscription_ids.size());
   for (uint32_t id : subscription_ids) put_varint(out, id);
+  if (!shared.empty()) put_sized(out, shared);
   return out;
 }
 
@@ -152,7 +153,8 @@ std::optional<EntryRecord> decode_entry(ByteView value) {
     if (!fits<uint32_t>(id)) return std::nullopt;
     out.subscription_ids.push_back(static_cast<uint32_t>(id));
   }
-  if (!in.ok() || !in.at_end()) return std::nullopt;
+  if (flags & 16) out.shared = in.sized();
+  if (!in.ok() || !in.at_end() || out.shared.empty() != !(flags & 16)) return std::nullopt;
   out.qos = flags & kQosMask;
   out.retain = (flags & 4) != 0;
   out.released = (flags & 8) != 0;

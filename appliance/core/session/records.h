@@ -10,9 +10,9 @@
 //                            1970; 0: attached), varint next sequence, varint queued messages, varint queued bytes,
 //                            varint how many of the queue's first may have been sent before
 //   m/u/ uid filter          subscription: byte flags (0-1 QoS, 2 no local, 3 retain as published), varint identifier
-//   m/q/ uid sequence        queue entry, in flight or waiting: byte flags (0-1 QoS, 2 retain, 3 released), varint
-//                            packet id (0: it follows from the sequence), varint message number, varint n, n varint
-//                            subscription identifiers
+//   m/q/ uid sequence        queue entry, in flight or waiting: byte flags (0-1 QoS, 2 retain, 3 released, 4 shared),
+//                            varint packet id (0: it follows from the sequence), varint message number, varint n, n
+//                            varint subscription identifiers, sized filter of the shared subscription (only if shared)
 //   m/i/ uid packet id(u16)  inbound QoS 2 message that awaits PUBREL: varint number of the message that still has to
 //                            be routed; 0: it was
 //   m/w/ uid                 will: varint delay in seconds, message
@@ -91,6 +91,7 @@ struct EntryRecord {
   bool released = false;
   uint16_t packet_id = 0;
   std::vector<uint32_t> subscription_ids;
+  std::string shared;  // empty: none
 };
 
 struct RetainedRecord {
@@ -105,7 +106,7 @@ std::string encode(const Subscription& subscription);
 std::optional<Subscription> decode_subscription(ByteView value);
 
 std::string encode_entry(uint8_t qos, bool retain, bool released, uint16_t packet_id, uint64_t number,
-                         std::span<const uint32_t> subscription_ids);
+                         std::span<const uint32_t> subscription_ids, ByteView shared = {});
 std::optional<EntryRecord> decode_entry(ByteView value);
 
 std::string encode(const Message& message, const Clock& clock);

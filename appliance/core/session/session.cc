@@ -20,6 +20,7 @@ constexpr size_t kResidentBytes = 256 * 1024;
 void Session::attach(Output& output, const Attachment& attachment) {
   output_ = &output;
   attachment_ = attachment;
+  aliases_ = attachment.topic_alias_max ? std::make_unique<TopicAliases>(attachment.topic_alias_max) : nullptr;
   resent_ = 0;
   pubrels_due_ = 0;
   for (size_t i = 0; i < inflight_.size(); ++i) inflight_[i].pubrel_due = false;  // resume() sends them
@@ -32,6 +33,7 @@ void Session::resume(Instant now) {
 
 void Session::detach(Instant now) {
   output_ = nullptr;
+  aliases_.reset();
   detached_at_ = now;
   if (!durable()) return;
   spill();
@@ -67,8 +69,27 @@ bool Session::fits(const Outgoing& message, const Copy& copy, Instant now) {
   return false;
 }
 
+size_t Session::mount_size(ByteView topic) const {
+  const std::string& mount = attachment_.mountpoint;
+  return !mount.empty() && topic.size() > mount.size() && topic.starts_with(mount) ? mount.size() : 0;
+}
+
 void Session::write(Outgoing& message, const Copy& copy, Instant now) {
-  message.write(*output_, attachment_.version, copy, now);
+  if (aliases_ || !attachment_.mountpoint.empty()) {
+    Copy own = copy;
+    own.topic_skip = mount_size(message.view().topic);
+    // A new alias adds three bytes: not where they might be too many.
+    constexpr size_t kAlias = 3;
+    if (aliases_ && (attachment_.packet_max == 0xFFFFFFFF ||
+                     message.size(attachment_.version, own, now) + kAlias <= attachment_.packet_max)) {
+      const TopicAliases::Use use = aliases_->use(message.view().topic);
+      own.topic_alias = use.alias;
+      own.topic_known = use.known;
+    }
+    message.write(*output_, attachment_.version, own, now);
+  } else {
+    message.write(*output_, attachment_.version, copy, now);
+  }
   context_->counters.messages_out.add();
 }
 
@@ -88,8 +109,8 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
     if (fits(message, copy, now)) write(message, copy, now);
     return;
   }
-  const bool waits = !mqueue_.empty() || !stored_.empty() || resent_ < inflight_.size() ||
-                     inflight_.size() >= window() || congested();
+  const bool waits =
+      !mqueue_.empty() || !stored_.empty() || resent_ < inflight_.size() || inflight_.size() >= window() || congested();
   if (waits || (durable() && copy.qos == 2)) {  // a durable QoS 2 message is sent once its packet id is on disk
     enqueue(message, copy);
     return waits ? void() : pump(now);
@@ -109,6 +130,7 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
   entry.qos = copy.qos;
   entry.retain = copy.retain;
   entry.sent = true;
+  if (copy.shared) entry.shared = *copy.shared;
   if (durable()) {
     entry.sequence = next_sequence_++;
     note(copy, entry.message, sequence);
@@ -130,6 +152,7 @@ void Session::enqueue(Outgoing& message, const Copy& copy) {
   entry.subscription_ids = {copy.subscription_ids.begin(), copy.subscription_ids.end()};
   entry.qos = copy.qos;
   entry.retain = copy.retain;
+  if (copy.shared) entry.shared = *copy.shared;
   if (durable() && copy.qos > 0) {
     entry.sequence = next_sequence_++;
     note(copy, entry.message, entry.sequence);
@@ -226,7 +249,8 @@ bool Session::promote() {
     // An entry 65,535 before this one is still in flight: another id, which has to be written down.
     last_packet_id_ = packet_id;
     q.packet_id = packet_id = next_packet_id();
-    keeper().change(uid_, {q.sequence, q.message, q.subscription_ids, q.qos, q.retain, q.released, packet_id}, 0);
+    keeper().change(uid_, {q.sequence, q.message, q.subscription_ids, q.qos, q.retain, q.released, packet_id, q.shared},
+                    0);
     q.turn = keeper().turn();
     if (q.qos == 2 && !may_send(q.turn)) return false;
   }
@@ -239,6 +263,7 @@ bool Session::promote() {
   entry.retain = q.retain;
   entry.sent = q.sent;
   entry.released = q.released;
+  entry.shared = std::move(q.shared);
   entry.sequence = q.sequence;
   entry.turn = q.turn;
   mqueue_.pop_front();
@@ -391,6 +416,34 @@ ReasonCode Session::on_pubrel(uint16_t packet_id) {
   --awaiting_release_;
   if (durable()) keeper().inbound(uid_, packet_id, false);
   return ReasonCode::success;
+}
+
+std::vector<SharedMessage> Session::take_shared() {
+  std::vector<SharedMessage> out;
+  for (size_t i = 0; i < inflight_.size();) {
+    Inflight& f = inflight_[i];
+    if (!f.shared || f.released || (f.qos == 2 && f.sent)) {
+      ++i;
+      continue;
+    }
+    out.push_back({std::move(f.message), std::move(f.shared)});
+    inflight_.erase(i);
+    if (i < resent_) --resent_;
+  }
+  do {  // what is in the store, too, a page at a time
+    for (size_t i = 0; i < mqueue_.size();) {
+      Queued& q = mqueue_[i];
+      if (!q.shared || q.released || (q.qos == 2 && q.sent)) {
+        ++i;
+        continue;
+      }
+      mqueue_bytes_ -= q.message->bytes();
+      if (q.qos == 0) --mqueue_qos0_;
+      out.push_back({std::move(q.message), std::move(q.shared)});
+      mqueue_.erase(i);
+    }
+  } while (!stored_.empty() && load_page());
+  return out;
 }
 
 void Session::end() {

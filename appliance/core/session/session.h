@@ -24,6 +24,7 @@
 #include "core/session/keeper.h"
 #include "core/session/message.h"
 #include "core/session/ring.h"
+#include "core/session/topic_aliases.h"
 
 namespace ph::session {
 
@@ -42,7 +43,7 @@ struct SessionLimits {
 struct SessionContext {
   SessionLimits limits;
   Counters counters;
-  Outgoing outgoing;  // for messages that come out of queues
+  Outgoing outgoing;         // for messages that come out of queues
   Keeper* keeper = nullptr;  // null: nothing is durable
 };
 
@@ -55,9 +56,16 @@ struct Subscription {
   uint8_t qos = 0;
   bool no_local = false;
   bool retain_as_published = false;
-  uint32_t id = 0;     // 0: none
-  uint32_t place = 0;  // the router's: node of the filter index
-  uint32_t slot = 0;   // the router's: position there
+  uint32_t id = 0;         // 0: none
+  uint32_t place = 0;      // the router's: node of the filter index
+  uint32_t slot = 0;       // the router's: position there
+  bool exclusive = false;  // the router's: nobody else may have this filter
+  SharedKey shared;  // the router's: set while the session is a member of the group; place and slot are unused then
+};
+
+struct SharedMessage {
+  MessagePtr message;
+  SharedKey shared;
 };
 
 struct SessionWill {
@@ -70,6 +78,8 @@ struct Attachment {
   Version version = Version::v5;
   uint16_t receive_max = 65535;
   uint32_t packet_max = 0xFFFFFFFF;
+  uint16_t topic_alias_max = 0;  // of aliases towards the client
+  std::string mountpoint;        // in front of every topic, not for the client to see
 };
 
 class Session {
@@ -145,6 +155,10 @@ class Session {
   size_t awaiting_release() const { return awaiting_release_; }
 
   // --- the end, and figures
+  /// Before end(): takes out, in order, what shared subscriptions brought and the client may not have, for other
+  /// members of their groups: what was not sent, and QoS 1 that was not acknowledged. QoS 2 that was sent is for this
+  /// client only [MQTT-4.8.2-5].
+  std::vector<SharedMessage> take_shared();
   /// Counts what is lost with the session.
   void end();
   size_t queued() const { return mqueue_.size() + stored_.count; }
@@ -164,6 +178,7 @@ class Session {
     bool retain = false;
     bool sent = false;      // ever
     bool released = false;  // QoS 2: PUBREL instead of PUBLISH
+    SharedKey shared;
     bool pubrel_due = false;  // PUBREL waits until `turn` is durable
     uint64_t sequence = 0;    // its name in the store; 0: not durable
     uint64_t turn = 0;        // that made it, or released it, durable
@@ -173,6 +188,7 @@ class Session {
     std::vector<uint32_t> subscription_ids;
     uint8_t qos = 0;
     bool retain = false;
+    SharedKey shared;
     bool sent = false;  // maybe, before a restart
     bool released = false;
     uint16_t packet_id = 0;
@@ -215,12 +231,14 @@ class Session {
   void send_pubrel(uint16_t packet_id, ReasonCode reason);
   bool fits(const Outgoing& message, const Copy& copy, Instant now);
   void write(Outgoing& message, const Copy& copy, Instant now);
+  size_t mount_size(ByteView topic) const;
   std::vector<Inbound>::iterator find_inbound(uint16_t packet_id, uint8_t qos);
 
   SessionContext* context_;
   std::string client_id_;
   Output* output_ = nullptr;
   Attachment attachment_;
+  std::unique_ptr<TopicAliases> aliases_;  // null: the client wants none
   uint32_t expiry_ = 0;
   Instant detached_at_{};
   std::optional<SessionWill> will_;
@@ -231,9 +249,9 @@ class Session {
   size_t mqueue_bytes_ = 0;
   size_t mqueue_qos0_ = 0;
   Stored stored_;
-  uint64_t uid_ = 0;             // 0: not durable
+  uint64_t uid_ = 0;  // 0: not durable
   uint64_t next_sequence_ = 1;
-  size_t maybe_sent_ = 0;        // so many of the next entries from the store may have been sent before a restart
+  size_t maybe_sent_ = 0;  // so many of the next entries from the store may have been sent before a restart
   size_t pubrels_due_ = 0;
   std::vector<Inbound> inbound_;
   size_t awaiting_release_ = 0;

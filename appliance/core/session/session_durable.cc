@@ -61,7 +61,8 @@ bool Session::may_send(uint64_t turn) {
 }
 
 void Session::note(const Copy& copy, const MessagePtr& message, uint64_t sequence) {
-  keeper().add(uid_, sequence, message, copy.qos, copy.retain, copy.subscription_ids);
+  keeper().add(uid_, sequence, message, copy.qos, copy.retain, copy.subscription_ids,
+               copy.shared ? *copy.shared : nullptr);
   keeper().touch(*this);
 }
 
@@ -115,6 +116,7 @@ bool Session::load_page() {
       q.retain = e.retain;
       q.released = e.released;
       q.packet_id = e.packet_id;
+      q.shared = std::move(e.shared);
       q.sequence = e.sequence;
       q.turn = stored_.turn;
       if (keeper().durable(stored_.turn)) q.turn = 0;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "core/settings/access.h"
+#include "core/settings/broker.h"
 
 namespace ph::settings {
 
@@ -121,6 +122,7 @@ struct Listener {
   bool tls = false;
   std::optional<bool> allow_anonymous;  // always set after parse(): true on loopback only
   uint32_t connections_max = 15'000;
+  std::string mountpoint;
 };
 
 struct Tls {
@@ -154,6 +156,17 @@ struct Broker {
   Durability durability = Durability::fsync;
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
+  uint32_t subscriptions_max = limits::kSubscriptionsMax;
+  uint32_t qos_max = 2;
+  bool retain_available = true;
+  bool payload_format_check = false;
+  std::string response_information;  // empty: none
+  Overlapping overlapping = Overlapping::once;
+  uint32_t delayed_max = limits::kDelayedMessagesMax;
+  Duration sys_interval = 60s;
+  SharedStrategy shared_strategy = SharedStrategy::round_robin;
+  std::vector<Rewrite> rewrites;
+  std::vector<AutoSubscribe> auto_subscriptions;
   Access access;
 };
 

@@ -42,7 +42,10 @@ Result<> Broker::start() {
   for (auto& w : workers_) {
     PH_ASSIGN(endpoints_, w->listen(endpoints_));
   }
-  for (auto& w : workers_) w->start_ticking();
+  for (auto& w : workers_) {
+    w->start_ticking();
+    w->start_sys();
+  }
   return {};
 }
 
@@ -63,32 +66,9 @@ void Broker::set_policy(const security::PolicyPtr& policy) {
 }
 
 BrokerStats Broker::stats() const {
-  BrokerStats s;
-  for (const auto& w : workers_) {
-    const session::Counters& c = w->counters();
-    s.connections += c.connections.get();
-    s.sessions += c.sessions.get();
-    s.subscriptions += c.subscriptions.get();
-    s.connections_in += c.connections_in.get();
-    s.messages_in += c.messages_in.get();
-    s.messages_out += c.messages_out.get();
-    s.bytes_in += c.bytes_in.get();
-    s.bytes_out += c.bytes_out.get();
-    s.malformed += c.malformed.get();
-    s.refused += c.refused.get();
-    s.takeovers += c.takeovers.get();
-    s.keep_alive_timeouts += c.keep_alive_timeouts.get();
-    s.slow_consumers += c.slow_consumers.get();
-    s.moves += c.moves.get();
-    s.logins_failed += c.logins_failed.get();
-    s.connects_shed += c.connects_shed.get();
-    s.banned += c.banned.get();
-    s.publish_denied += c.publish_denied.get();
-    s.subscribe_denied += c.subscribe_denied.get();
-    for (size_t i = 0; i < s.drops.size(); ++i) s.drops[i] += c.drops[i].get();
-  }
-  s.retained = workers_.front()->counters().retained.get();  // every worker has all of them
-  return s;
+  std::vector<Worker*> all;
+  for (const auto& w : workers_) all.push_back(w.get());
+  return sum(all);
 }
 
 void Broker::publish(port::Message message, std::move_only_function<void(Result<>)> done) {

@@ -75,7 +75,8 @@ Result<> Broker::recover_sessions() {
     auto it = sessions.find(uid);
     if (it == sessions.end()) return true;
     if (id.size() != 2 || !session::decode_number(value)) return false;
-    const auto packet_id = static_cast<uint16_t>(static_cast<unsigned char>(id[0]) << 8 | static_cast<unsigned char>(id[1]));
+    const auto packet_id =
+        static_cast<uint16_t>(static_cast<unsigned char>(id[0]) << 8 | static_cast<unsigned char>(id[1]));
     it->second.client->session->received(packet_id);
     return true;
   });

@@ -41,7 +41,9 @@ void ClientConnection::send(Slice bytes) {
   socket_->send(std::move(bytes));
 }
 
+/// One call a packet; a large payload follows by send().
 void ClientConnection::send_copy(ByteView bytes) {
+  worker_.context().counters.packets_out.add();
   worker_.context().counters.bytes_out.add(bytes.size());
   socket_->send_copy(bytes);
 }

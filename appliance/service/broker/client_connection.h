@@ -26,6 +26,8 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   uint64_t bytes_acked() const { return socket_->bytes_acked(); }
 
   size_t listener = 0;                       // index into the options' listeners
+  std::string mountpoint;                    // in front of all its topics
+  bool renames = false;                      // its topics are not taken as they are
   Client* client = nullptr;                  // set by the worker between accept and end
   uint32_t check = 0;                        // the worker's: serial of the look that is due next
   std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in

@@ -33,18 +33,20 @@ uint64_t DurableSessions::next() {
 // --- changes
 
 void DurableSessions::add(uint64_t uid, uint64_t sequence, const session::MessagePtr& message, uint8_t qos, bool retain,
-                          std::span<const uint32_t> subscription_ids) {
+                          std::span<const uint32_t> subscription_ids, const session::SharedKey& shared) {
   PH_ASSERT(message->number != 0, "a message in a durable session has a number");
   ++added_;
   put(keys::of(keys::kEntry, uid, sequence),
-      session::encode_entry(qos, retain, false, 0, message->number, subscription_ids));
+      session::encode_entry(qos, retain, false, 0, message->number, subscription_ids,
+                            shared ? ByteView(*shared) : ByteView()));
   batch_.references.push_back({message->number, message});
 }
 
 void DurableSessions::change(uint64_t uid, const session::KeptEntry& entry, uint64_t number) {
   const uint64_t names = entry.message ? entry.message->number : 0;
   put(keys::of(keys::kEntry, uid, entry.sequence),
-      session::encode_entry(entry.qos, entry.retain, entry.released, entry.packet_id, names, entry.subscription_ids));
+      session::encode_entry(entry.qos, entry.retain, entry.released, entry.packet_id, names, entry.subscription_ids,
+                            entry.shared ? ByteView(*entry.shared) : ByteView()));
   if (names == 0 && number != 0) batch_.references.push_back({number, nullptr});
 }
 
@@ -157,24 +159,24 @@ session::KeptPage DurableSessions::load(uint64_t uid, uint64_t from, size_t mess
   page.next = from;
   page.end = true;
   std::vector<session::EntryRecord> records;
-  const auto scanned = journal_.store().scan_from(
-      keys::of(keys::kEntry, uid), keys::of(keys::kEntry, uid, from), [&](ByteView key, ByteView value) {
-        if (records.size() == messages_max) {
-          page.end = false;
-          return false;
-        }
-        const auto sequence = keys::second_in(key, keys::kEntry);
-        auto record = session::decode_entry(value);
-        if (sequence) page.next = *sequence + 1;
-        if (sequence && record) {
-          record->sequence = *sequence;
-          records.push_back(std::move(*record));
-          return true;
-        }
-        journal_.count_damaged();
-        erase(std::string(key));
-        return true;
-      });
+  const auto scanned = journal_.store().scan_from(keys::of(keys::kEntry, uid), keys::of(keys::kEntry, uid, from),
+                                                  [&](ByteView key, ByteView value) {
+                                                    if (records.size() == messages_max) {
+                                                      page.end = false;
+                                                      return false;
+                                                    }
+                                                    const auto sequence = keys::second_in(key, keys::kEntry);
+                                                    auto record = session::decode_entry(value);
+                                                    if (sequence) page.next = *sequence + 1;
+                                                    if (sequence && record) {
+                                                      record->sequence = *sequence;
+                                                      records.push_back(std::move(*record));
+                                                      return true;
+                                                    }
+                                                    journal_.count_damaged();
+                                                    erase(std::string(key));
+                                                    return true;
+                                                  });
   if (!scanned) {
     journal_.count_damaged();
     log_error("session_page_unreadable", {{"error", scanned.error().to_string()}});
@@ -186,7 +188,9 @@ session::KeptPage DurableSessions::load(uint64_t uid, uint64_t from, size_t mess
       page.end = false;
       break;
     }
-    session::KeptEntry e{r.sequence, nullptr, std::move(r.subscription_ids), r.qos, r.retain, r.released, r.packet_id};
+    session::KeptEntry e{r.sequence,  nullptr, std::move(r.subscription_ids), r.qos, r.retain, r.released,
+                         r.packet_id, nullptr};
+    if (!r.shared.empty()) e.shared = std::make_shared<const std::string>(std::move(r.shared));
     if (!r.released) {
       auto value = journal_.store().get(keys::of(keys::kMessage, r.number));
       auto message = value && *value ? session::decode_message(**value, clock()) : nullptr;

@@ -1,6 +1,6 @@
-// DurableSessions: a worker's way to the journal. Implements session::Keeper: collects what the worker's sessions change
-// during a turn as encoded records, hands them in as one batch, and lets wait what must not happen before they are on
-// disk. Owned by the worker, lives on its loop.
+// DurableSessions: a worker's way to the journal. Implements session::Keeper: collects what the worker's sessions
+// change during a turn as encoded records, hands them in as one batch, and lets wait what must not happen before they
+// are on disk. Owned by the worker, lives on its loop.
 #pragma once
 
 #include <deque>
@@ -23,7 +23,7 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
 
   // session::Keeper
   void add(uint64_t uid, uint64_t sequence, const session::MessagePtr& message, uint8_t qos, bool retain,
-           std::span<const uint32_t> subscription_ids) override;
+           std::span<const uint32_t> subscription_ids, const session::SharedKey& shared) override;
   void change(uint64_t uid, const session::KeptEntry& entry, uint64_t number) override;
   void remove(uint64_t uid, uint64_t sequence, uint64_t number) override;
   void inbound(uint64_t uid, uint16_t packet_id, bool awaits) override;
@@ -83,7 +83,7 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   uint64_t added_ = 0;
   std::vector<session::Session*> touched_;
   std::deque<std::pair<uint64_t, session::Session*>> waking_;  // by turn
-  std::deque<std::pair<uint64_t, port::Task>> waiting_;         // by turn
+  std::deque<std::pair<uint64_t, port::Task>> waiting_;        // by turn
   uint64_t numbers_next_ = 0;
   uint64_t numbers_end_ = 0;
 };

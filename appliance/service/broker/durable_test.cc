@@ -51,7 +51,8 @@ INSTANTIATE_TEST_SUITE_P(Broker, Durable, testing::Values(1, 2, 3),
 TEST_P(Durable, session_subscriptions_and_queue_survive_a_kill) {
   leave_session("s", "filter=a/+:1 filter=b:2:rap subscription_id=9");
   MqttClient& p = connect("id=p");
-  for (int i = 1; i <= 5; ++i) say(p, "publish topic=a/x qos=1 id=" + std::to_string(i) + " payload=" + std::to_string(i));
+  for (int i = 1; i <= 5; ++i)
+    say(p, "publish topic=a/x qos=1 id=" + std::to_string(i) + " payload=" + std::to_string(i));
   EXPECT_THAT(p.take(), SizeIs(5));
   rig.restart();
   EXPECT_EQ(rig.stats().sessions, 1U);
@@ -98,7 +99,8 @@ TEST_P(Durable, what_was_received_is_gone_after_a_kill) {
   leave_session("s", "filter=t:2");
   MqttClient& p = connect("id=p");
   for (int i = 1; i <= 4; ++i)
-    say(p, "publish topic=t qos=" + std::to_string(i % 2 + 1) + " id=" + std::to_string(i) + " payload=" + std::to_string(i));
+    say(p, "publish topic=t qos=" + std::to_string(i % 2 + 1) + " id=" + std::to_string(i) +
+               " payload=" + std::to_string(i));
   MqttClient& s = connect(std::string("id=s") + kKept);
   say(s, "pubrec id=1");
   say(s, "puback id=2");

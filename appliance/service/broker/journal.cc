@@ -159,9 +159,10 @@ void Journal::extend_numbers(port::WriteBatch& entries) {
 
 void Journal::erase(uint64_t uid) {
   erasing_.push_back(uid);
-  if (!std::exchange(erase_running_, true)) loop_.post([this, alive = alive_] {
-    if (*alive) erase_some();
-  });
+  if (!std::exchange(erase_running_, true))
+    loop_.post([this, alive = alive_] {
+      if (*alive) erase_some();
+    });
 }
 
 /// A bounded step: some records of the first session in line, in one batch; the next step follows its commit.

@@ -1,6 +1,6 @@
 // Journal: the one writer of the broker's durable state, on the event plane's loop. Workers hand in what their sessions
-// changed, a batch per turn; the node's group commit makes it durable; each worker is told what of its turns is on disk,
-// and of whose messages. See docs/durability.md; the records are in core/session/records.h.
+// changed, a batch per turn; the node's group commit makes it durable; each worker is told what of its turns is on
+// disk, and of whose messages. See docs/durability.md; the records are in core/session/records.h.
 //
 // A message is written with the first entry that names it and erased with the last one, whichever workers they are on:
 // the counts live here. In memory are those that moved lately (kCountsMax); the store has them all.
@@ -58,9 +58,9 @@ class JournalMember {
 
 struct JournalStats {
   uint64_t batches = 0;
-  uint64_t waiting = 0;           // batches that are not on disk yet, now
-  uint64_t store_failures = 0;    // writes that the disk refused; they are repeated
-  uint64_t damaged_records = 0;   // could not be read; each cost itself
+  uint64_t waiting = 0;          // batches that are not on disk yet, now
+  uint64_t store_failures = 0;   // writes that the disk refused; they are repeated
+  uint64_t damaged_records = 0;  // could not be read; each cost itself
   uint64_t recovered_sessions = 0;
   uint64_t recovered_retained = 0;
 };

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "core/routing/shared_group.h"
+#include "core/routing/topic_rewrite.h"
 #include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "core/session/session.h"
@@ -32,6 +34,16 @@ struct ListenerOptions {
   Anonymous allow_anonymous = Anonymous::loopback;
   std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
   CertificateAs certificate_as = CertificateAs::nothing;
+  std::string mountpoint;  // template, put in front of all topics of its clients; %c: client id, %u: user name
+};
+
+/// What every client gets without asking. `filter` is a template like a mountpoint.
+struct AutoSubscription {
+  std::string filter;
+  uint8_t qos = 0;
+  bool no_local = false;
+  bool retain_as_published = false;
+  uint8_t retain_handling = 0;
 };
 
 /// Who may do what. Without a policy only `allow_anonymous` counts, and everybody who is in may do everything.
@@ -53,6 +65,17 @@ struct BrokerOptions {
   size_t output_max = limits::kMqttOutputMax;
   Duration stall_timeout = limits::kMqttStallTimeout;
   Duration v3_session_expiry = limits::kV3SessionExpiry;
+  size_t delayed_messages_max = limits::kDelayedMessagesMax;
+  size_t delayed_bytes_max = limits::kDelayedBytesMax;
+  std::vector<routing::RewriteRule> rewrite;
+  std::vector<AutoSubscription> auto_subscribe;
+  Duration sys_interval{0};  // of $SYS; 0: none
+  std::string node_name = "posthouse";
+  std::string version;
+  size_t sessions_max = SIZE_MAX;    // of all workers
+  bool overlapping_each = false;     // one copy per matching subscription instead of one per client
+  std::string response_information;  // template; %c: client id, %u: user name
+  routing::SharedStrategy shared_strategy = routing::SharedStrategy::round_robin;
   uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
   SecurityOptions security;
 
@@ -62,7 +85,10 @@ struct BrokerOptions {
 
 /// Sums over the workers. Counted since start unless said otherwise.
 struct BrokerStats {
-  uint64_t connections = 0;    // now
+  uint64_t connections = 0;  // now
+  uint64_t clients = 0;      // now: connections with a session
+  uint64_t packets_in = 0;
+  uint64_t packets_out = 0;
   uint64_t sessions = 0;       // now, online and offline
   uint64_t subscriptions = 0;  // now
   uint64_t retained = 0;       // now
@@ -82,8 +108,11 @@ struct BrokerStats {
   uint64_t banned = 0;
   uint64_t publish_denied = 0;
   uint64_t subscribe_denied = 0;
-  std::array<uint64_t, session::kDropNames.size()> drops{};  // by session::Drop, named by session::kDropNames
+  uint64_t delayed = 0;                                        // now
+  std::array<uint64_t, session::kLimitNames.size()> limits{};  // by session::Limit, named by session::kLimitNames
+  std::array<uint64_t, session::kDropNames.size()> drops{};    // by session::Drop, named by session::kDropNames
 
+  uint64_t limited(session::Limit which) const { return limits[static_cast<size_t>(which)]; }
   uint64_t dropped(session::Drop reason) const { return drops[static_cast<size_t>(reason)]; }
 };
 

@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/log.h"
+#include "service/broker/sys_topics.h"
 
 namespace ph::broker {
 namespace {
@@ -25,6 +26,10 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, p
       policy_(options.security.policy),
       authenticator_(options, loop, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
+      sys_retained_(SIZE_MAX, SIZE_MAX, sys_counters_),
+      sys_timer_(loop.make_timer()),
+      rewrite_(options.rewrite),
+      delayed_(options.delayed_messages_max, options.delayed_bytes_max),
       held_back_timer_(loop.make_timer()),
       ticker_(loop.make_timer()),
       wheel_(kWheelTicks) {
@@ -85,6 +90,7 @@ void Worker::stop() {
   stopping_ = true;
   listeners_.clear();
   ticker_->cancel();
+  sys_timer_->cancel();
   for (auto& [id, connection] : connections_) connection->channel().kick(mqtt::ReasonCode::server_shutting_down);
   push_outboxes();
 }
@@ -120,7 +126,9 @@ void Worker::tick() {
   on_due(now);
   check_congested(now);
   check_parked(now);
+  publish_delayed(now);
   retained_.sweep(now);
+  sys_retained_.sweep(now);
 }
 
 // --- slow consumers

@@ -18,12 +18,14 @@
 #include <vector>
 
 #include "core/routing/filter_index.h"
+#include "core/routing/shared_group.h"
 #include "core/session/session.h"
 #include "port/loop.h"
 #include "port/message_sink.h"
 #include "port/network.h"
 #include "service/broker/authenticator.h"
 #include "service/broker/client_connection.h"
+#include "service/broker/delayed.h"
 #include "service/broker/directory.h"
 #include "service/broker/durable_sessions.h"
 #include "service/broker/mailbox.h"
@@ -31,6 +33,11 @@
 #include "service/broker/retained.h"
 
 namespace ph::broker {
+
+class SysTopics;
+class Worker;
+/// Figures of all workers, as far as this thread sees them.
+BrokerStats sum(const std::vector<Worker*>& workers);
 
 /// A message for a session that is on its way here (docs/sessions_move.md).
 struct Shadow {
@@ -55,6 +62,7 @@ struct ParkedMessage {
   uint8_t qos = 0;
   bool retain = false;
   std::vector<uint32_t> subscription_ids;
+  session::SharedKey shared;
   std::shared_ptr<SinkTicket> ticket;
 };
 struct Parked {
@@ -94,6 +102,7 @@ struct Client {
   std::vector<Taken> taken;              // answers that came before the session did
   std::unique_ptr<Parked> parked;
   bool stalled = false;  // nothing is parked for it until its queue is below half again
+  uint32_t shared = 0;   // groups that it is a member of
   uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
   uint32_t slot = 0;     // and its receiver there
 };
@@ -110,6 +119,7 @@ class Worker final : public JournalMember {
   /// Returns where it listens, in the order of options.listeners.
   Result<std::vector<port::Endpoint>> listen(const std::vector<port::Endpoint>& at);
   void start_ticking();
+  void start_sys();
   /// The session of a record; its client id's home is here. Null: there is one already.
   Client* restore(uint64_t uid, const session::SessionRecord& record);
   void restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription);
@@ -158,13 +168,15 @@ class Worker final : public JournalMember {
     Client* client = nullptr;
     session::Subscription* subscription = nullptr;
   };
-  /// What hangs on a filter: own subscriptions, and which other workers have any.
+  using SharedGroups = std::vector<std::unique_ptr<routing::SharedGroup>>;
+  /// What hangs on a filter: own subscriptions, which other workers have any, and shared subscriptions of all workers.
   struct RouteNode {
     std::vector<Subscriber> local;
     uint64_t remote = 0;
-    uint64_t remote_durable = 0;  // of `remote`, who has durable sessions among them
-    uint32_t durable = 0;         // of `local`
-    bool empty() const { return local.empty() && remote == 0; }
+    uint64_t remote_durable = 0;           // of `remote`, who has durable sessions among them
+    uint32_t durable = 0;                  // of `local`
+    std::unique_ptr<SharedGroups> shared;  // null: none
+    bool empty() const { return local.empty() && remote == 0 && !shared; }
   };
   /// One session's share in a fan-out: the best of its matching subscriptions.
   struct Receiver {
@@ -172,6 +184,19 @@ class Worker final : public JournalMember {
     uint8_t qos = 0;
     bool retain_as_published = false;
     std::vector<uint32_t> ids;
+  };
+  /// A SUBSCRIBE that may have to wait for answers about exclusive filters.
+  struct Asked {
+    struct Row {
+      mqtt::Filter options;  // its filter is void
+      std::string filter;
+      std::optional<mqtt::ReasonCode> refused;
+    };
+    uint64_t connection = 0;
+    uint16_t packet_id = 0;
+    uint32_t id = 0;
+    std::vector<Row> rows;
+    size_t missing = 0;
   };
   /// A CONNECT on its way to a session.
   struct Opening {
@@ -230,10 +255,12 @@ class Worker final : public JournalMember {
                   const std::vector<uint64_t>& seen);
   uint64_t new_uid();
   Client& add_client(std::unique_ptr<session::Session> session, uint64_t uid);
+  bool sessions_full() const;
   Client* find_client(const std::string& client_id);
   /// The client's session if it is still worth something: kicks its connection, ends it when it is due.
   Client* find_offline(const std::string& client_id);
-  std::unique_ptr<session::Session> extract(Client& client);
+  /// `to`: where it goes, kNobody if it ends.
+  std::unique_ptr<session::Session> extract(Client& client, uint32_t to = kNobody);
   void end_session(Client& client);
   void publish_will(Client& client);
   void schedule_due(Client& client);
@@ -260,12 +287,16 @@ class Worker final : public JournalMember {
   void publish_unacknowledged(const session::MessagePtr& message);
   bool route(session::Outgoing& message, const Client* publisher);
   void receive(const Batch& batch, const Letter& letter);
-  size_t collect(ByteView topic, const Client* publisher, uint64_t& remote);
+  size_t collect(ByteView topic, const Client* publisher, uint64_t& remote, bool route_shared);
   void deliver_collected(session::Outgoing& message, size_t receivers, uint32_t source, uint64_t sequence);
-  void send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
+  Letter* send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
+
+  // worker_subscribe.cc: subscribe, unsubscribe, routes
+  void subscribe_all(Asked& asked, uint64_t uid);
+  std::vector<std::string> auto_subscribe(ClientConnection& connection);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
   SubscriptionMap::iterator drop_subscription(Client& client, SubscriptionMap::iterator it);
-  void remove_route(const Client& client, session::Subscription& subscription);
+  void remove_route(Client& client, session::Subscription& subscription);
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);
   void announce_durable(const std::string& filter, bool present);
@@ -273,8 +304,42 @@ class Worker final : public JournalMember {
 
   // worker_retained.cc: what is retained, to new subscriptions
   void offer_retained(Client& client, std::vector<std::string> filters);
+  void find_offered(RetainedOffer& offer, Instant now);
   void queue_offered(Client& client);
 
+  // worker_topics.cc: what clients call a topic and what the broker does
+  static std::optional<ByteView> exclusive_filter(ByteView filter);
+  static ByteView username_of(const ClientConnection& connection);
+  void mount(ClientConnection& connection, const std::string& client_id);
+  std::optional<mqtt::ReasonCode> rename(ClientConnection& connection, session::MessageView& view,
+                                         std::optional<uint32_t>& delay);
+  std::string name_topic(const ClientConnection& connection, ByteView topic, ByteView client_id) const;
+  std::string name_filter(const ClientConnection& connection, ByteView filter) const;
+  static std::string unmounted(const ClientConnection& connection, ByteView filter);
+  void drop_foreign_subscriptions(Client& client);
+  mqtt::ReasonCode put_off(const session::MessageView& view, uint32_t seconds);
+  void publish_delayed(Instant now);
+  void ask_exclusive(const std::string& filter, uint64_t uid, std::move_only_function<void(bool)> answer);
+  void release_exclusive(const std::string& filter, uint64_t uid);
+
+  // worker_sys.cc: $SYS
+  RetainedStore& retained_for(ByteView topic);
+  void keep_if_newer(session::Outgoing& message, RetainedVersion version);
+  void publish_sys();
+
+  // worker_shared.cc: shared subscriptions
+  void join_group(Client& client, const std::string& filter, session::Subscription& subscription);
+  void leave_group(Client& client, session::Subscription& subscription, uint32_t to);
+  void announce_online(Client& client);
+  void set_member(const std::string& key, routing::SharedMember member, bool online);
+  void remove_member(const std::string& key, uint64_t uid);
+  void tell_member(const std::string& key, routing::SharedMember member, bool online);
+  routing::SharedGroup* find_group(const std::string& key);
+  bool dispatch_shared(session::Outgoing& message, routing::SharedGroup& group, const Client* publisher);
+  bool deliver_shared(session::Outgoing& message, const session::SharedKey& key, uint64_t uid);
+  void send_shared(session::Outgoing& message, const session::SharedKey& key, routing::SharedMember member);
+  void receive_shared(const Letter& letter, uint32_t from);
+  void hand_on(session::Session& ended);
   // worker_durable.cc: what waits for the disk
   bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
   void acknowledge_later(ClientConnection& connection, uint16_t packet_id, uint8_t qos);
@@ -283,6 +348,7 @@ class Worker final : public JournalMember {
   void settle_and_keep(Client& client, port::Task then);
   void when_taken(const Wanted& wanted, port::Task then);
   void release_taken();
+  bool covered(const Wanted& wanted) const;
   void cover_seen();
   void want_cover(uint32_t source, uint64_t sequence);
   uint32_t home_of_topic(ByteView topic) const;
@@ -312,6 +378,14 @@ class Worker final : public JournalMember {
   routing::FilterIndex<RouteNode> index_of_filters_;
   RetainedStore retained_;
   uint64_t retained_version_ = 0;
+  session::Counters sys_counters_;  // of sys_retained_, for nobody
+  RetainedStore sys_retained_;      // of $SYS
+  std::unique_ptr<SysTopics> sys_;
+  std::unique_ptr<port::Timer> sys_timer_;
+  routing::TopicRewrite rewrite_;
+  std::string topic_;  // the broker's name for the topic of the PUBLISH at work
+  DelayedStore delayed_;
+  std::unordered_map<std::string, uint64_t> exclusive_;  // of filters whose home is here: who has it, by uid
   session::Outgoing outgoing_;
   Wanted wanted_;                             // by the message that was routed last
   uint64_t remote_durable_ = 0;               // by the fan-out at work
@@ -324,8 +398,17 @@ class Worker final : public JournalMember {
   std::vector<Receiver> receivers_;           // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
-  std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane
-  std::set<Client*> parked_;            // clients with parked messages
+  std::vector<routing::SharedGroup*> shared_hits_;  // groups that the fan-out at work reaches
+  /// A shared message that follows its member to another worker: its sender waits for that one's disk.
+  struct Following {
+    uint32_t source = 0;
+    uint64_t sequence = 0;
+    Wanted wanted;
+  };
+  std::vector<Following> following_;
+  std::unordered_map<uint64_t, Client*> members_;  // own sessions that are in a group, by uid
+  std::shared_ptr<SinkTicket> ticket_;             // of the fan-out at work, if it came from the event plane
+  std::set<Client*> parked_;                       // clients with parked messages
 
   Mailbox mailbox_;
   std::vector<std::unique_ptr<Batch>> outboxes_;

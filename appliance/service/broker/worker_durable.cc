@@ -43,11 +43,17 @@ void Worker::when_taken(const Wanted& wanted, port::Task then) {
   if (wanted.workers == 0) release_taken();
 }
 
+bool Worker::covered(const Wanted& wanted) const {
+  for (uint64_t left = wanted.workers; left != 0; left &= left - 1)
+    if (covered_[static_cast<size_t>(std::countr_zero(left))] < wanted.sequence) return false;
+  return true;
+}
+
 void Worker::release_taken() {
+  // These wait for nothing but their own: two workers that pass messages on to each other must not wait in a circle.
+  if (std::erase_if(following_, [this](const Following& f) { return covered(f.wanted); }) > 0) durable_->mark_dirty();
   while (!taking_.empty()) {
-    const Wanted& wanted = taking_.front().wanted;
-    for (uint64_t left = wanted.workers; left != 0; left &= left - 1)
-      if (covered_[static_cast<size_t>(std::countr_zero(left))] < wanted.sequence) return;
+    if (!covered(taking_.front().wanted)) return;
     port::Task then = std::move(taking_.front().then);
     taking_.pop_front();
     then();
@@ -76,6 +82,8 @@ void Worker::cover_seen() {
     for (const Client* c : arriving_)
       for (const Shadow& s : c->shadow)
         if (s.source == source) upto = std::min(upto, s.sequence - 1);
+    for (const Following& f : following_)
+      if (f.source == source) upto = std::min(upto, f.sequence - 1);
     if (upto <= cover_told_[source]) continue;
     cover_told_[source] = upto;
     durable_->cover(source, upto);
@@ -122,7 +130,8 @@ Client* Worker::restore(uint64_t uid, const session::SessionRecord& record) {
   return &add_client(std::move(session), uid);
 }
 
-void Worker::restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription) {
+void Worker::restore_subscription(Client& client, const std::string& filter,
+                                  const session::Subscription& subscription) {
   auto [it, fresh] = client.session->subscriptions().emplace(filter, subscription);
   if (fresh) add_route(client, it->first, it->second);
 }

@@ -17,12 +17,17 @@ constexpr size_t kLookupsPerTurn = 8;
 }  // namespace
 
 void Worker::offer_retained(Client& client, std::vector<std::string> filters) {
-  if (filters.empty() || retained_.messages() == 0) return;
+  if (filters.empty()) return;
   if (!client.offer) client.offer = std::make_unique<RetainedOffer>();
   RetainedOffer& offer = *client.offer;
   for (std::string& filter : filters)
     if (offer.filters.size() < options_.subscriptions_max) offer.filters.push_back(std::move(filter));
   continue_offer(client);
+}
+
+void Worker::find_offered(RetainedOffer& offer, Instant now) {
+  const ByteView topics = exclusive_filter(offer.filter).value_or(offer.filter);
+  retained_for(topics).match(topics, now, [&](const session::MessagePtr& m) { offer.messages.push_back(m); });
 }
 
 void Worker::continue_offer(Client& client) {
@@ -35,7 +40,8 @@ void Worker::continue_offer(Client& client) {
     while (offer.next < offer.messages.size()) {
       if (session.queued() > 0) return;
       const session::MessagePtr message = std::move(offer.messages[offer.next++]);
-      if (retained_.find(message->topic) != message || session::expired(message->view(), now)) continue;
+      if (retained_for(message->topic).find(message->topic) != message || session::expired(message->view(), now))
+        continue;
       session::Copy copy;
       copy.qos = s->second.qos;
       copy.retain = true;
@@ -49,7 +55,7 @@ void Worker::continue_offer(Client& client) {
     if (lookups++ == kLookupsPerTurn) break;
     offer.filter = std::move(offer.filters.front());
     offer.filters.pop_front();
-    retained_.match(offer.filter, now, [&](const session::MessagePtr& message) { offer.messages.push_back(message); });
+    find_offered(offer, now);
   }
   loop_.post([this, at = client.connection->id()] {
     auto it = connections_.find(at);
@@ -84,7 +90,7 @@ void Worker::queue_offered(Client& client) {
     offer->filters.pop_front();
     offer->messages.clear();
     offer->next = 0;
-    retained_.match(offer->filter, now, [&](const session::MessagePtr& m) { offer->messages.push_back(m); });
+    find_offered(*offer, now);
   }
 }
 

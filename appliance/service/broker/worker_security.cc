@@ -92,7 +92,7 @@ bool Worker::may_subscribe(const ClientConnection& connection, ByteView filter) 
 void Worker::drop_denied_subscriptions(Client& client, const security::Access& access) {
   auto& subscriptions = client.session->subscriptions();
   for (auto it = subscriptions.begin(); it != subscriptions.end();) {
-    if (access.may_subscribe(it->first)) {
+    if (access.may_subscribe(unmounted(*client.connection, it->first))) {
       ++it;
       continue;
     }

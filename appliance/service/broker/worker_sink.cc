@@ -32,8 +32,12 @@ void Worker::deliver_from_sink(Client& client, session::Outgoing& message, const
     parked_.insert(&client);
   }
   ticket_->hold();
-  client.parked->messages.push_back(
-      {message.share(), copy.qos, copy.retain, {copy.subscription_ids.begin(), copy.subscription_ids.end()}, ticket_});
+  client.parked->messages.push_back({message.share(),
+                                     copy.qos,
+                                     copy.retain,
+                                     {copy.subscription_ids.begin(), copy.subscription_ids.end()},
+                                     copy.shared ? *copy.shared : nullptr,
+                                     ticket_});
 }
 
 /// After anything that may have made room in the client's queue. `all`: whether there is room or not.
@@ -48,6 +52,7 @@ void Worker::unpark(Client& client, bool all) {
     copy.qos = m.qos;
     copy.retain = m.retain;
     copy.subscription_ids = m.subscription_ids;
+    copy.shared = &m.shared;
     outgoing_.reset(std::move(m.message));
     client.session->deliver(outgoing_, copy, loop_.now(), true);
     if (durable_ && client.session->durable())
