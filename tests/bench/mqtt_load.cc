@@ -1,12 +1,27 @@
-// Load for any MQTT broker: publishers send as fast as their window lets them, subscribers count what arrives.
-//   mqtt_load HOST:PORT [publishers=4] [subscribers=4] [qos=0] [payload=64] [window=16] [topics=1] [seconds=5] [idle=0]
-// Publisher i sends to load/<i % topics>; every subscriber subscribes to load/<its number % topics>. Flow control at
-// QoS 0 is a QoS 1 message now and then (one in `window`), so that no broker is measured by how much it drops.
-// Prints messages sent and delivered per second, and the latency of deliveries (time stamp in the payload).
+// Load for any MQTT broker, from one thread: what comes out is one line of `name value` pairs.
+//   mqtt_load HOST:PORT SCENARIO [name=number ...]
+//
+//   pair      publisher i to subscriber i                     (publishers=4)
+//   fanout    all publishers to every subscriber              (publishers=1 subscribers=50)
+//   fanin     all publishers to each subscriber by load/in/+  (publishers=50 subscribers=1)
+//   wildcard  `filters` wildcard filters per subscriber, none of which overlap within it; topics of 16 x 64 x 8 names
+//             (publishers=4 subscribers=100 filters=50)
+//   storm     `clients` connect, `parallel` at a time, then stay (clients=2000 parallel=64)
+//   retained  `topics` retained messages are set, then each subscriber subscribes to all (topics=20000 subscribers=1)
+//
+//   qos=0|1|2  payload=64 bytes  version=4|5  warmup=500 ms  seconds=5  idle=0 further clients that only stay
+//   window=16  unacknowledged messages per publisher: as fast as the broker takes them. At QoS 0 one in `window` is
+//   sent
+//              at QoS 1, so that no broker is measured by how much it drops.
+//   rate=0     instead of a window: that many messages per second in all, evenly spread, whatever the broker does.
+//              Latency then counts from when a message was due, so that a stalled broker is not flattered.
+//   pid=0      the broker's: its CPU time over the measured part, and its resident memory at the end of it
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -19,29 +34,94 @@ namespace {
 
 using namespace ph;
 
-struct Load {
-  std::map<std::string, size_t> numbers = {{"publishers", 4}, {"subscribers", 4}, {"qos", 0},     {"payload", 64},
-                                           {"window", 16},    {"topics", 1},      {"seconds", 5}, {"idle", 0}};
+struct Options {
+  std::string scenario;
+  std::map<std::string, size_t> numbers = {{"publishers", 4}, {"subscribers", 4}, {"qos", 0},        {"payload", 64},
+                                           {"window", 16},    {"rate", 0},        {"topics", 20000}, {"filters", 50},
+                                           {"clients", 2000}, {"seconds", 5},     {"warmup", 500},   {"idle", 0},
+                                           {"parallel", 64},  {"version", 4},     {"pid", 0}};
   size_t operator[](const char* name) const { return numbers.at(name); }
+};
+
+/// What the broker's process has used up to now.
+struct Usage {
+  double cpu_seconds = 0;
+  double rss_mib = 0;
+};
+
+Usage usage(size_t pid) {
+  Usage out;
+  if (!pid) return out;
+  const std::filesystem::path folder = "/proc/" + std::to_string(pid);
+  std::error_code gone;
+  for (const auto& thread : std::filesystem::directory_iterator(folder / "task", gone)) {
+    double nanoseconds = 0;  // finer than the ticks of stat
+    std::ifstream(thread.path() / "schedstat") >> nanoseconds;
+    out.cpu_seconds += nanoseconds / 1e9;
+  }
+  std::ifstream status(folder / "status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmRSS:")) out.rss_mib = std::strtod(line.c_str() + 6, nullptr) / 1024;
+  return out;
+}
+
+struct Load {
+  Options options;
+  port::Endpoint broker;
   io::IoLoop loop;
+  mqtt::Version version = mqtt::Version::v311;
   bool measuring = false;
   uint64_t sent = 0;
   uint64_t delivered = 0;
-  size_t ready = 0;
+  size_t ready = 0;  // clients that have CONNACK, and SUBACK if they subscribe
   std::vector<uint32_t> latencies_us;
+
+  void latency(Instant since) {
+    const auto us = (loop.now() - since).count() / 1000;
+    latencies_us.push_back(static_cast<uint32_t>(std::clamp<int64_t>(us, 0, UINT32_MAX)));
+  }
 };
 
 class Client final : public port::ConnectionHandler {
  public:
-  enum class Role { idle, publisher, subscriber };
-  Client(Load& load, const port::Endpoint& to, Role role, size_t number) : load_(load), role_(role) {
-    topic_ = "load/" + std::to_string(number % load["topics"]);
-    id_ = (role == Role::publisher ? "p" : role == Role::subscriber ? "s" : "i") + std::to_string(number);
-    socket_ = load.loop.connect(to, {}, *this);
+  Client(Load& load, std::string id) : load_(load), id_(std::move(id)), begun_(load.loop.now()) {
+    payload_.assign(std::max<size_t>(load.options["payload"], sizeof(int64_t)), 'x');
+    socket_ = load.loop.connect(load.broker, {}, *this);
   }
+  void subscribe_to(std::string filter) { filters_.push_back(std::move(filter)); }
+  void publish_to(std::string topic) { topics_.push_back(std::move(topic)); }
+  void retained_once() { retained_ = true; }  // each topic once, retained; then no more
+  bool publishes() const { return !topics_.empty(); }
+  bool done() const { return retained_ && acked_ >= topics_.size(); }
+
+  void open_window() {
+    for (size_t i = 0; i < load_.options["window"]; ++i) publish(load_.loop.now());
+  }
+  void publish(Instant due) {
+    if (retained_ && next_topic_ >= topics_.size()) return;
+    const int64_t stamp = due.time_since_epoch().count();
+    std::memcpy(payload_.data(), &stamp, sizeof stamp);
+    mqtt::PublishHead head;
+    head.topic = topics_[next_topic_ % topics_.size()];
+    ++next_topic_;
+    head.retain = retained_;
+    head.qos = static_cast<uint8_t>(load_.options["qos"]);
+    if (head.qos == 0 && (retained_ || !load_.options["rate"])) {
+      if (retained_ || ++since_ack_ % load_.options["window"] == 0) head.qos = 1;
+    }
+    if (head.qos) head.packet_id = ++last_id_ ? last_id_ : ++last_id_;
+    head.payload_size = payload_.size();
+    bytes_.clear();
+    mqtt::encode_publish_head(head, load_.version, bytes_);
+    bytes_ += payload_;
+    socket_->send_copy(bytes_);
+    if (load_.measuring) ++load_.sent;
+  }
+
+  // port::ConnectionHandler
   void on_open(port::Connection&) override {
     mqtt::Connect c;
-    c.version = mqtt::Version::v311;
+    c.version = load_.version;
     c.client_id = id_;
     std::string bytes;
     mqtt::encode(c, bytes);
@@ -51,127 +131,298 @@ class Client final : public port::ConnectionHandler {
     size_t used = 0;
     for (;;) {
       auto framed = mqtt::next_frame(bytes.substr(used), size_t{1} << 28);
-      if (!framed) std::abort();
+      if (!framed) fail("bytes that are no MQTT");
       if (!framed->frame) return {used, framed->wanted};
       used += framed->frame->size;
       on_frame(*framed->frame);
     }
   }
-  void on_close(port::Connection&, const Error& why) override {
-    std::fprintf(stderr, "%s: %s\n", id_.c_str(), why.to_string().c_str());
-    std::exit(1);
-  }
-  void start() {
-    for (size_t i = 0; i < load_["window"]; ++i) publish();
-  }
+  void on_close(port::Connection&, const Error& why) override { fail(why.to_string()); }
 
  private:
+  [[noreturn]] void fail(const std::string& why) {
+    std::fprintf(stderr, "%s: %s\n", id_.c_str(), why.c_str());
+    std::_Exit(1);
+  }
+
   void on_frame(const mqtt::Frame& frame) {
-    std::string bytes;
+    using mqtt::PacketType;
     switch (frame.type) {
-      case mqtt::PacketType::connack:
-        if (role_ != Role::subscriber) return void(++load_.ready);
-        mqtt::encode(mqtt::Subscribe{1, {{topic_, static_cast<uint8_t>(load_["qos"]), false, false, 0}}, {}},
-                     mqtt::Version::v311, bytes);
-        break;
-      case mqtt::PacketType::suback:
+      case PacketType::connack:
+        return on_connack();
+      case PacketType::suback:
         return void(++load_.ready);
-      case mqtt::PacketType::publish:
-        on_publish(frame, bytes);
-        break;
-      case mqtt::PacketType::puback:
-      case mqtt::PacketType::pubcomp:
-        for (size_t i = load_["qos"] == 0 ? load_["window"] : 1; i > 0; --i) publish();
-        return;
-      case mqtt::PacketType::pubrec:
-        ack(mqtt::PacketType::pubrel, frame, bytes);
-        break;
-      case mqtt::PacketType::pubrel:
-        ack(mqtt::PacketType::pubcomp, frame, bytes);
-        break;
+      case PacketType::publish:
+        return on_publish(frame);
+      case PacketType::puback:
+      case PacketType::pubcomp:
+        return on_acked();
+      case PacketType::pubrec:
+        return answer(PacketType::pubrel, mqtt::decode_ack(frame, load_.version)->packet_id);
+      case PacketType::pubrel:
+        return answer(PacketType::pubcomp, mqtt::decode_ack(frame, load_.version)->packet_id);
       default:
-        return;
+        fail("the broker ends the connection");
     }
-    if (!bytes.empty()) socket_->send_copy(bytes);
   }
-  void ack(mqtt::PacketType type, const mqtt::Frame& frame, std::string& bytes) {
-    mqtt::encode(mqtt::Ack{type, mqtt::decode_ack(frame, mqtt::Version::v311)->packet_id, {}, {}}, mqtt::Version::v311,
-                 bytes);
-  }
-  void on_publish(const mqtt::Frame& frame, std::string& bytes) {
-    const auto p = mqtt::decode_publish(frame, mqtt::Version::v311);
-    if (load_.measuring) {
-      ++load_.delivered;
-      if (load_.delivered % 64 == 0) {
-        int64_t at;
-        std::memcpy(&at, p->payload.data(), sizeof at);
-        load_.latencies_us.push_back(static_cast<uint32_t>((load_.loop.now().time_since_epoch().count() - at) / 1000));
-      }
-    }
-    if (p->qos == 0) return;
-    mqtt::encode(mqtt::Ack{p->qos == 1 ? mqtt::PacketType::puback : mqtt::PacketType::pubrec, p->packet_id, {}, {}},
-                 mqtt::Version::v311, bytes);
-  }
-  void publish() {
-    std::string payload(std::max<size_t>(load_["payload"], 8), 'x');
-    const int64_t now = load_.loop.now().time_since_epoch().count();
-    std::memcpy(payload.data(), &now, sizeof now);
-    mqtt::PublishHead head;
-    head.topic = topic_;
-    head.qos = static_cast<uint8_t>(load_["qos"]);
-    if (head.qos == 0 && ++since_ack_ % load_["window"] == 0) head.qos = 1;
-    if (head.qos) head.packet_id = ++last_id_ ? last_id_ : ++last_id_;
-    head.payload_size = payload.size();
+  void on_connack() {
+    if (load_.options.scenario == "storm") load_.latency(begun_);
+    if (filters_.empty()) return void(++load_.ready);
+    mqtt::Subscribe s;
+    s.packet_id = 1;
+    for (const std::string& f : filters_)
+      s.filters.push_back({f, static_cast<uint8_t>(load_.options["qos"]), false, false, 0});
     std::string bytes;
-    mqtt::encode_publish_head(head, mqtt::Version::v311, bytes);
-    socket_->send_copy(bytes + payload);
-    if (load_.measuring) ++load_.sent;
+    mqtt::encode(s, load_.version, bytes);
+    socket_->send_copy(bytes);
+  }
+  void on_acked() {
+    ++acked_;
+    if (load_.options["rate"] && !retained_) return;
+    for (size_t i = load_.options["qos"] == 0 && !retained_ ? load_.options["window"] : 1; i > 0; --i)
+      publish(load_.loop.now());
+  }
+  void on_publish(const mqtt::Frame& frame) {
+    const auto p = mqtt::decode_publish(frame, load_.version);
+    if (!p) fail("a PUBLISH that is none");
+    if (load_.measuring && ++load_.delivered % 16 == 0 && p->payload.size() >= sizeof(int64_t)) {
+      int64_t stamp;
+      std::memcpy(&stamp, p->payload.data(), sizeof stamp);
+      load_.latency(Instant(Duration(stamp)));
+    }
+    if (p->qos > 0) answer(p->qos == 1 ? mqtt::PacketType::puback : mqtt::PacketType::pubrec, p->packet_id);
+  }
+  void answer(mqtt::PacketType type, uint16_t id) {
+    bytes_.clear();
+    mqtt::encode(mqtt::Ack{type, id, {}, {}}, load_.version, bytes_);
+    socket_->send_copy(bytes_);
   }
 
   Load& load_;
-  const Role role_;
-  std::string id_, topic_;
+  const std::string id_;
+  const Instant begun_;
+  std::vector<std::string> filters_, topics_;
+  std::string payload_, bytes_;
   std::unique_ptr<port::Connection> socket_;
-  uint16_t last_id_ = 0;
+  bool retained_ = false;
+  size_t next_topic_ = 0;
+  size_t acked_ = 0;
   size_t since_ack_ = 0;
+  uint16_t last_id_ = 0;
 };
+
+/// Gives out messages at an even rate, in small steps of time: late ones at once, each stamped with when it was due.
+class Pace {
+ public:
+  Pace(Load& load, std::vector<Client*> publishers)
+      : load_(load), publishers_(std::move(publishers)), timer_(load.loop.make_timer()) {}
+  void start() {
+    due_ = load_.loop.now();
+    tick();
+  }
+
+ private:
+  void tick() {
+    const Duration gap = Duration(1s) / static_cast<Duration::rep>(load_.options["rate"]);
+    for (const Instant now = load_.loop.now(); due_ <= now; due_ += gap)
+      publishers_[next_++ % publishers_.size()]->publish(due_);
+    timer_->start(500us, [this] { tick(); });
+  }
+  Load& load_;
+  std::vector<Client*> publishers_;
+  std::unique_ptr<port::Timer> timer_;
+  Instant due_{};
+  size_t next_ = 0;
+};
+
+class Run {
+ public:
+  explicit Run(Load& load) : load_(load), options_(load.options) {}
+
+  int go() {
+    if (options_.scenario == "storm") return storm();
+    for (size_t i = 0; i < options_["idle"]; ++i) add("idle");
+    if (!settle()) return 1;
+    return options_.scenario == "retained" ? retained() : stream();
+  }
+
+ private:
+  Client& add(const std::string& kind) {
+    // Not all at once: what is measured here is not the length of the broker's queue of connections.
+    if (clients_.size() % 64 == 63) settle();
+    clients_.push_back(std::make_unique<Client>(load_, kind + std::to_string(clients_.size())));
+    return *clients_.back();
+  }
+  bool settle() {
+    if (load_.loop.run_until([&] { return load_.ready == clients_.size(); }, 30s)) return true;
+    std::fprintf(stderr, "only %zu of %zu clients are ready\n", load_.ready, clients_.size());
+    return false;
+  }
+  void run_for(Duration time) {
+    load_.loop.run_until([] { return false; }, time);
+  }
+
+  void subscribers() {
+    for (size_t i = 0; i < options_["subscribers"]; ++i) {
+      Client& c = add("sub");
+      const std::string number = std::to_string(i);
+      if (options_.scenario == "pair") c.subscribe_to("load/pair/" + number);
+      if (options_.scenario == "fanout") c.subscribe_to("load/all");
+      if (options_.scenario == "fanin") c.subscribe_to("load/in/+");
+      for (size_t f = 0; options_.scenario == "wildcard" && f < options_["filters"]; ++f)
+        c.subscribe_to(wildcard(i % 3, i / 3 * options_["filters"] + f));
+    }
+  }
+  /// Filter n of a kind: those of one kind do not overlap, as long as there are that many.
+  static std::string wildcard(size_t kind, size_t n) {
+    auto word = [](char letter, size_t number) { return letter + std::to_string(number); };
+    if (kind == 0) return "load/+/" + word('d', n % 64) + '/' + word('m', n / 64 % 8);
+    if (kind == 1) return "load/" + word('r', n % 16) + "/+/" + word('m', n / 16 % 8);
+    return "load/" + word('r', n % 16) + '/' + word('d', n / 16 % 64) + "/#";
+  }
+  std::vector<Client*> publishers() {
+    std::vector<Client*> out;
+    for (size_t i = 0; i < options_["publishers"]; ++i) {
+      Client& c = add("pub");
+      out.push_back(&c);
+      if (options_.scenario == "pair") c.publish_to("load/pair/" + std::to_string(i));
+      if (options_.scenario == "fanout") c.publish_to("load/all");
+      if (options_.scenario == "fanin") c.publish_to("load/in/" + std::to_string(i));
+      for (size_t n = 0; options_.scenario == "wildcard" && n < 8192; ++n) {
+        const size_t m = (n * 4099 + i * 1009) % 8192;  // in an order of its own: all of them, none twice
+        c.publish_to("load/r" + std::to_string(m % 16) + "/d" + std::to_string(m / 16 % 64) + "/m" +
+                     std::to_string(m / 1024));
+      }
+    }
+    return out;
+  }
+
+  int stream() {
+    subscribers();
+    const auto publishing = publishers();
+    if (!settle()) return 1;
+    Pace pace(load_, publishing);
+    if (options_["rate"])
+      pace.start();
+    else
+      for (Client* c : publishing) c->open_window();
+    run_for(std::chrono::milliseconds(options_["warmup"]));
+    begin();
+    run_for(std::chrono::seconds(options_["seconds"]));
+    report();
+    return 0;
+  }
+
+  int retained() {
+    Client& setter = add("pub");
+    setter.retained_once();
+    for (size_t i = 0; i < options_["topics"]; ++i)
+      setter.publish_to("load/kept/" + std::to_string(i % 100) + '/' + std::to_string(i));
+    if (!settle()) return 1;
+    const Instant set_begin = load_.loop.now();
+    setter.open_window();
+    if (!load_.loop.run_until([&] { return setter.done(); }, 120s)) return 1;
+    std::printf("set_per_s %.0f ", static_cast<double>(options_["topics"]) / seconds_since(set_begin));
+    begin();
+    for (size_t i = 0; i < options_["subscribers"]; ++i) add("sub").subscribe_to("load/kept/#");
+    const uint64_t wanted = options_["topics"] * options_["subscribers"];
+    if (!load_.loop.run_until([&] { return load_.delivered >= wanted; }, 120s)) {
+      std::fprintf(stderr, "%llu of %llu retained messages came\n", static_cast<unsigned long long>(load_.delivered),
+                   static_cast<unsigned long long>(wanted));
+      return 1;
+    }
+    load_.latencies_us.clear();  // stamps are from when they were set
+    report();
+    return 0;
+  }
+
+  int storm() {
+    begin();
+    load_.delivered = options_["clients"];
+    while (clients_.size() < options_["clients"]) {
+      const size_t open = clients_.size() - load_.ready;
+      if (open < options_["parallel"])
+        clients_.push_back(std::make_unique<Client>(load_, "storm" + std::to_string(clients_.size())));
+      else if (!load_.loop.run_until([&] { return clients_.size() - load_.ready < options_["parallel"]; }, 30s))
+        return 1;
+    }
+    if (!settle()) return 1;
+    report();
+    return 0;
+  }
+
+  void begin() {
+    load_.measuring = true;
+    load_.sent = load_.delivered = 0;
+    load_.latencies_us.clear();
+    before_ = usage(options_["pid"]);
+    begin_ = load_.loop.now();
+  }
+  double seconds_since(Instant begin) const { return static_cast<double>((load_.loop.now() - begin).count()) / 1e9; }
+
+  void report() {
+    const double seconds = seconds_since(begin_);
+    const Usage after = usage(options_["pid"]);
+    auto& l = load_.latencies_us;
+    std::ranges::sort(l);
+    auto percentile = [&](double part) {
+      return l.empty() ? 0U : l[std::min(l.size() - 1, static_cast<size_t>(static_cast<double>(l.size()) * part))];
+    };
+    const double cpu = after.cpu_seconds - before_.cpu_seconds;
+    const double delivered = static_cast<double>(load_.delivered);
+    std::printf("seconds %.3f sent_per_s %.0f delivered_per_s %.0f p50_us %u p90_us %u p99_us %u p999_us %u", seconds,
+                static_cast<double>(load_.sent) / seconds, delivered / seconds, percentile(0.5), percentile(0.9),
+                percentile(0.99), percentile(0.999));
+    if (options_["pid"])
+      std::printf(" cpu_seconds %.4f per_cpu_second %.0f rss_mib %.1f rss_before_mib %.1f", cpu,
+                  cpu > 0 ? delivered / cpu : 0, after.rss_mib, before_.rss_mib);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  Load& load_;
+  const Options& options_;
+  std::vector<std::unique_ptr<Client>> clients_;
+  Instant begin_{};
+  Usage before_;
+};
+
+constexpr const char* kScenarios[] = {"pair", "fanout", "fanin", "wildcard", "storm", "retained"};
+
+/// False for what cannot be read.
+bool parse(int argc, char** argv, Load& load) {
+  if (argc < 3) return false;
+  const std::string at = argv[1];
+  const size_t colon = at.rfind(':');
+  if (colon == std::string::npos) return false;
+  load.broker = {at.substr(0, colon), static_cast<uint16_t>(std::strtoul(at.c_str() + colon + 1, nullptr, 10))};
+  Options& o = load.options;
+  o.scenario = argv[2];
+  if (std::ranges::find(kScenarios, o.scenario) == std::end(kScenarios)) return false;
+  if (o.scenario == "fanout") o.numbers["publishers"] = 1, o.numbers["subscribers"] = 50;
+  if (o.scenario == "fanin") o.numbers["publishers"] = 50, o.numbers["subscribers"] = 1;
+  if (o.scenario == "wildcard") o.numbers["subscribers"] = 100;
+  if (o.scenario == "retained") o.numbers["subscribers"] = 1;
+  for (int i = 3; i < argc; ++i) {
+    const std::string word = argv[i];
+    const size_t sign = word.find('=');
+    auto it = o.numbers.find(word.substr(0, sign));
+    if (sign == std::string::npos || it == o.numbers.end()) return false;
+    it->second = std::strtoul(word.c_str() + sign + 1, nullptr, 10);
+    if (o.scenario == "pair" && word.starts_with("publishers=")) o.numbers["subscribers"] = it->second;
+  }
+  load.version = o["version"] == 5 ? mqtt::Version::v5 : mqtt::Version::v311;
+  return o["qos"] <= 2 && o["window"] > 0 && o["publishers"] > 0;
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) return std::fprintf(stderr, "mqtt_load HOST:PORT [name=number ...]\n"), 2;
   Load load;
-  const std::string at = argv[1];
-  const size_t colon = at.rfind(':');
-  const port::Endpoint to{at.substr(0, colon), static_cast<uint16_t>(std::stoi(at.substr(colon + 1)))};
-  for (int i = 2; i < argc; ++i) {
-    const std::string word = argv[i];
-    load.numbers.at(word.substr(0, word.find('='))) = std::stoul(word.substr(word.find('=') + 1));
+  if (!parse(argc, argv, load)) {
+    std::fprintf(stderr, "mqtt_load HOST:PORT pair|fanout|fanin|wildcard|storm|retained [name=number ...]\n");
+    return 2;
   }
-  std::vector<std::unique_ptr<Client>> clients;
-  auto add = [&](Client::Role role, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      clients.push_back(std::make_unique<Client>(load, to, role, i));
-      const size_t all = clients.size();
-      if (all % 64 == 0) load.loop.run_until([&] { return load.ready == all; }, 10s);
-    }
-  };
-  add(Client::Role::idle, load["idle"]);
-  add(Client::Role::subscriber, load["subscribers"]);
-  add(Client::Role::publisher, load["publishers"]);
-  if (!load.loop.run_until([&] { return load.ready == clients.size(); }, 20s))
-    return std::fprintf(stderr, "only %zu of %zu clients are connected\n", load.ready, clients.size()), 1;
-  for (size_t i = clients.size() - load["publishers"]; i < clients.size(); ++i) clients[i]->start();
-  load.loop.run_until([] { return false; }, 500ms);
-  load.measuring = true;
-  const Instant begin = load.loop.now();
-  load.loop.run_until([] { return false; }, std::chrono::seconds(load["seconds"]));
-  const double seconds = static_cast<double>((load.loop.now() - begin).count()) / 1e9;
-  auto& l = load.latencies_us;
-  std::ranges::sort(l);
-  auto percentile = [&](size_t p) { return l.empty() ? 0U : l[std::min(l.size() - 1, l.size() * p / 100)]; };
-  std::printf("sent/s %.0f delivered/s %.0f latency_us p50 %u p99 %u\n", static_cast<double>(load.sent) / seconds,
-              static_cast<double>(load.delivered) / seconds, percentile(50), percentile(99));
-  std::fflush(stdout);
-  std::_Exit(0);  // without closing thousands of sockets one by one
+  const int code = Run(load).go();
+  std::_Exit(code);  // without closing thousands of sockets one by one
 }

@@ -20,7 +20,8 @@ def process(request, tmp_path_factory):
         pytest.skip("posthouse is not built")
     ports = Ports(random.SystemRandom())
     tables = {"listener": [{"name": "plain", "bind": f"127.0.0.1:{ports.take()}"}],
-              "broker": getattr(request.module, "BROKER", {"workers": 1})}
+              "broker": getattr(request.module, "BROKER", {"workers": 1}),
+              **getattr(request.module, "TABLES", {})}
     node = Node(program, tmp_path_factory.mktemp("spec"), "spec", tables).start()
     yield Broker(node)
     try:

@@ -6,6 +6,7 @@ import pytest
 import wire
 from statement import both, every, v5, v311
 
+TABLES = {"broker.acl": [{"permission": "deny", "topics": ["denied/#"]}]}
 QOS = pytest.mark.parametrize("qos", [0, 1, 2])
 
 
@@ -436,4 +437,20 @@ def test_retained_messages_expire(broker):
     s = broker.connect(5)
     s.subscribe(topic + "/#", 1)
     assert 90 <= s.message(topic + "/long").props.get("message_expiry") <= 98
+    s.nothing()
+
+
+@both
+@v311("MQTT-3.3.5-2", "MQTT-3.8.4-5")
+@v5("MQTT-3.8.4-7", "MQTT-3.4.2-1", "MQTT-3.5.2-1", "MQTT-3.9.3-2")
+def test_what_is_not_allowed(broker, v):
+    """Said in version 5; acknowledged and dropped in version 3, which has no word for it."""
+    s, p = broker.connect(v), broker.connect(v)
+    refused = 0x87 if v == 5 else 0x80
+    assert s.subscribe(["denied/a", "allowed/a", "denied/+"], 1) == [refused, 1, refused]
+    p.send(wire.publish(v, "denied/a", "x", 0))
+    p.send(wire.publish(v, "denied/a", "x", 1, 5)).expect("puback", id=5, reason=0x87 if v == 5 else 0)
+    p.send(wire.publish(v, "denied/a", "x", 2, 6)).expect("pubrec", id=6, reason=0x87 if v == 5 else 0)
+    p.publish("allowed/a", "y", 1)
+    s.message("allowed/a", "y")
     s.nothing()

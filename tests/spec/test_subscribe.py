@@ -4,6 +4,8 @@ import pytest
 import wire
 from statement import both, every, v5, v311
 
+TABLES = {"broker.authz": {"default_rules": False}}  # they would deny # to everybody
+
 
 @every
 @v311("MQTT-3.8.4-1", "MQTT-3.8.4-2", "MQTT-2.3.1-7", "MQTT-3.8.4-5", "MQTT-3.9.3-1", "MQTT-3.9.3-2", "MQTT-3.8.4-4")

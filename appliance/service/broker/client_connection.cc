@@ -12,9 +12,13 @@ ClientConnection::ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<
 
 port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   // Answers to a client that does not read them are bounded here; messages are by the session.
-  if (socket_->unsent_bytes() > worker_.options().output_max) channel_.kick(mqtt::ReasonCode::quota_exceeded);
+  if (channel_.open() && socket_->unsent_bytes() > worker_.options().output_max) {
+    worker_.context().counters.slow_consumers.add();
+    channel_.kick(mqtt::ReasonCode::quota_exceeded);
+  }
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   worker_.context().counters.bytes_in.add(consumed.bytes);
+  if (client && client->offer) worker_.continue_offer(*client);  // acks may have made room
   if (client && client->parked) worker_.unpark(*client);
   return {consumed.bytes, consumed.wanted};
 }
@@ -23,6 +27,7 @@ void ClientConnection::on_drained(port::Connection&) {
   worker_.on_uncongested(*this);
   if (!channel_.open()) return;
   channel_.session()->on_drained(worker_.loop().now());
+  if (client->offer) worker_.continue_offer(*client);
   if (client->parked) worker_.unpark(*client);
 }
 

@@ -80,6 +80,15 @@ struct Parked {
 
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
 
+/// Retained messages that new subscriptions have yet to get: one filter's at a time, so that it costs a pointer a
+/// message.
+struct RetainedOffer {
+  std::deque<std::string> filters;
+  std::string filter;  // the one that `messages` are for
+  std::vector<session::MessagePtr> messages;
+  size_t next = 0;
+};
+
 /// A session on this worker.
 struct Client {
   std::unique_ptr<session::Session> session;
@@ -92,7 +101,8 @@ struct Client {
   bool durable = false;    // its session is, also one that is still arriving
   bool arriving = false;   // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
-  std::vector<Taken> taken;  // answers that came before the session did
+  std::unique_ptr<RetainedOffer> offer;  // only while connected
+  std::vector<Taken> taken;              // answers that came before the session did
   std::unique_ptr<Parked> parked;
   bool stalled = false;  // nothing is parked for it until its queue is below half again
   uint32_t shared = 0;   // groups that it is a member of
@@ -153,6 +163,8 @@ class Worker final : public JournalMember {
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
+  /// Goes on with the retained messages for new subscriptions, as far as there is room for them now.
+  void continue_offer(Client& client);
   void remove(ClientConnection& connection);
   void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }
@@ -288,7 +300,6 @@ class Worker final : public JournalMember {
 
   // worker_subscribe.cc: subscribe, unsubscribe, routes
   void subscribe_all(Asked& asked, uint64_t uid);
-  void send_retained_of(uint64_t connection, const std::vector<std::string>& filters);
   std::vector<std::string> auto_subscribe(ClientConnection& connection);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
   SubscriptionMap::iterator drop_subscription(Client& client, SubscriptionMap::iterator it);
@@ -297,7 +308,11 @@ class Worker final : public JournalMember {
   void on_announced(uint32_t worker, const std::string& filter, bool present);
   void announce_durable(const std::string& filter, bool present);
   mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
-  void send_retained(Client& client, const std::string& filter, const session::Subscription& subscription);
+
+  // worker_retained.cc: what is retained, to new subscriptions
+  void offer_retained(Client& client, std::vector<std::string> filters);
+  void find_offered(RetainedOffer& offer, Instant now);
+  void queue_offered(Client& client);
 
   // worker_topics.cc: what clients call a topic and what the broker does
   static std::optional<ByteView> exclusive_filter(ByteView filter);

@@ -162,7 +162,12 @@ void Worker::attach(Opening opening, ClientConnection& connection, Client& attac
   schedule_check(connection, loop_.now());  // keep-alive may be due before what was planned for CONNECT
   // The last step: packets that came behind CONNECT are handled in there, and may end the session again.
   connection.channel().accept(*client->session, acceptance, loop_.now());
-  if (!retained.empty()) settle([this, at = connection.id(), retained] { send_retained_of(at, retained); });
+  if (!retained.empty())
+    settle([this, at = connection.id(), retained]() mutable {
+      auto found = connections_.find(at);
+      if (found != connections_.end() && found->second->client)
+        offer_retained(*found->second->client, std::move(retained));
+    });
 }
 
 /// Counted over all workers, each as it sees the others: a burst may go over by what is under way.
@@ -320,6 +325,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   context_.counters.clients.subtract();
   session::Session& session = *client.session;
   session.detach(loop_.now());
+  if (client.offer) queue_offered(client);
   unpark(client, true);
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will) {

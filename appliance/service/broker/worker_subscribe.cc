@@ -65,18 +65,8 @@ void Worker::subscribe_all(Asked& asked, uint64_t uid) {
     auto it = connections_.find(connection);
     if (it == connections_.end() || !it->second->client) return;
     it->second->channel().suback(packet_id, std::move(reasons));
-    send_retained_of(connection, retained);
+    offer_retained(*it->second->client, std::move(retained));
   });
-}
-
-void Worker::send_retained_of(uint64_t connection, const std::vector<std::string>& filters) {
-  auto it = connections_.find(connection);
-  if (it == connections_.end() || !it->second->client) return;
-  Client& client = *it->second->client;
-  for (const std::string& filter : filters) {
-    auto s = client.session->subscriptions().find(filter);
-    if (s != client.session->subscriptions().end()) send_retained(client, filter, s->second);
-  }
 }
 
 /// What every client gets without asking. Returns the filters whose retained messages it gets.
@@ -119,19 +109,6 @@ ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_
   s.id = id;
   if (client.session->durable()) durable_->subscribed(client.uid, it->first, s);
   return static_cast<ReasonCode>(s.qos);
-}
-
-void Worker::send_retained(Client& client, const std::string& filter, const session::Subscription& subscription) {
-  const Instant now = loop_.now();
-  const ByteView topics = exclusive_filter(filter).value_or(filter);
-  retained_for(topics).match(topics, now, [&](const session::MessagePtr& message) {
-    session::Copy copy;
-    copy.qos = subscription.qos;
-    copy.retain = true;
-    if (subscription.id) copy.subscription_ids = {&subscription.id, 1};
-    outgoing_.reset(message);
-    client.session->deliver(outgoing_, copy, now, true);
-  });
 }
 
 void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe) {
