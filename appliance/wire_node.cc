@@ -14,7 +14,9 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+constexpr size_t kHashThreads = 2;          // for passwords
+constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
+constexpr Duration kShutdownBound = 8s;     // an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -52,12 +54,20 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.channel.client_id_max = from.client_id_max;
   out.channel.receive_max = static_cast<uint16_t>(std::min<uint32_t>(from.awaiting_rel_max, UINT16_MAX));
   out.channel.connect_timeout = from.connect_timeout;
+  out.channel.keep_alive_max = static_cast<uint16_t>(from.keep_alive_max / 1s);
   out.session.inflight_max = from.inflight_max;
   out.session.mqueue_messages_max = from.mqueue_messages_max;
   out.session.mqueue_bytes_max = from.mqueue_bytes_max.value;
   out.session.receive_max = from.awaiting_rel_max;
   out.v3_session_expiry = from.session_expiry;
   out.retained_messages_max = from.retained_max;
+  return out;
+}
+
+std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
+  std::vector<broker::AuthMethod> out;
+  for (settings::AuthMethod m : from)
+    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
   return out;
 }
 
@@ -97,11 +107,11 @@ Result<> Node::open() {
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
+  PH_TRY(open_access());
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
   watch_far();
-  PH_TRY(open_api());
   return {};
 }
 
@@ -243,10 +253,10 @@ Result<> Node::open_broker() {
   broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
-    // Credentials are not checked yet, so a listener that does not allow anonymous clients has none.
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
     options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
   }
+  options.security = {policy_, auth_methods(settings_.broker.access.authn.order), &crypto_, nullptr};
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -254,7 +264,12 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
+  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
+  options.security.jobs = jobs_.get();
+  const auto durability = settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync
+                                                                                     : broker::Durability::lazy;
+  PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
+  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};
 }
 
@@ -336,13 +351,12 @@ void Node::watch_far() {
 }
 
 Result<> Node::open_api() {
-  PH_ASSIGN(api_,
-            io::HttpUnixServer::listen(
-                loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
-                  if (request.method == "GET" && (request.target == "/api/v5/status" || request.target == "/status"))
-                    return {200, "application/json", admin::to_json(status())};
-                  return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
-                }));
+  PH_ASSIGN(api_, io::HttpUnixServer::listen(
+                      loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
+                        if (request.method == "GET" && admin::is_status_path(request.target))
+                          return {200, "application/json", admin::to_json(status())};
+                        return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
+                      }));
   return {};
 }
 
@@ -363,6 +377,8 @@ void Node::run() {
     if (auto ok = link_server_->start(); !ok) {
       failed_ = ok.error();
     }
+  alarm_timer_ = loop_.make_timer();
+  watch_alarms();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -393,9 +409,12 @@ void Node::shut_down() {
       ++*writing;
       s->persist_now([writing] { --*writing; });
     }
-  auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
+  auto done = [&] {
+    return *writing == 0 && (!broker_ || broker_->drained()) && !committer_->busy() && disk_->waiting() == 0;
+  };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
+  alarm_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

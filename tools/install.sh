@@ -16,7 +16,7 @@ esac
 build=(g++ cmake ninja-build pkg-config ccache mold "$boost" libmbedtls-dev libleveldb-dev libsnappy-dev
   libtomlplusplus-dev libsystemd-dev libfmt-dev libspdlog-dev libcli11-dev libzstd-dev zlib1g-dev libgtest-dev
   libgmock-dev libbenchmark-dev)
-test=(python3 python3-pytest python3-paho-mqtt mosquitto-clients procps strace)
+test=(python3 python3-pytest python3-paho-mqtt mosquitto mosquitto-clients procps strace)
 demo=(python3 mosquitto-clients procps)
 lint=(python3 clang-format-19 clang-tidy-19)
 fuzz=(clang-19 libclang-rt-19-dev llvm-19)

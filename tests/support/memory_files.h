@@ -37,6 +37,7 @@ enum class FileOp {
   make_directory,
   symlink,
   sync_directory,
+  sync_all,
   read,
   list,
   stat
@@ -224,6 +225,10 @@ class MemoryFiles : public port::Files {
     if (!sync_lies) settle_names(path);
     return {};
   }
+  Result<std::unique_ptr<port::FileSystem>> file_system(const std::string& path) override {
+    if (!is_directory(path)) return fail(port::file_errors::not_found, path);
+    return std::make_unique<MemoryFileSystem>(*this, path);
+  }
   Result<port::DiskSpace> space(const std::string&) override {
     uint64_t u = used();
     return port::DiskSpace{capacity, capacity > u ? capacity - u : 0};
@@ -307,6 +312,26 @@ class MemoryFiles : public port::Files {
     InodePtr inode_;
     std::string path_;
     bool has_lease_ = false;
+  };
+
+  class MemoryFileSystem : public port::FileSystem {
+   public:
+    MemoryFileSystem(MemoryFiles& fs, std::string path) : fs_(fs), path_(std::move(path)) {}
+    Result<> sync() override {
+      if (auto f = fs_.changing(FileOp::sync_all, path_)) return *f;
+      if (fs_.sync_lies) return {};
+      for (auto& [path, inode] : fs_.all_inodes()) {
+        inode->durable = inode->bytes;
+        inode->pending.clear();
+      }
+      for (NameChange& c : fs_.names_) apply(fs_.durable_, c);
+      fs_.names_.clear();
+      return {};
+    }
+
+   private:
+    MemoryFiles& fs_;
+    std::string path_;
   };
 
   static std::string parent(const std::string& path) {

@@ -270,6 +270,7 @@ void Upstream::apply(link::SenderEffect& effect) {
       soon();
     });
   } else if (auto* n = std::get_if<fx::Renew>(&effect)) {
+    ++renewed_;
     sources_[n->source]->renew(n->stream);
     ready_[n->source] = true;
     soon();
@@ -297,6 +298,7 @@ UpstreamStatus Upstream::status() const {
   for (const auto& l : links_) s.peers.push_back(l->peer_name());
   s.unacked_events = sender_->unacked_events();
   s.unacked_bytes = sender_->unacked_bytes();
+  s.renewed = renewed_;
   return s;
 }
 
