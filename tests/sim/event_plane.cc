@@ -332,15 +332,17 @@ std::vector<std::string> EventPlane::run() {
   for (const Instant end = world_.now() + shape_.load + 5s; world_.now() < end && complaints_.empty();) {
     world_.run_for(1s);
     check_acknowledged();
+    if (world_.spins()) complain("spins");
   }
   end_faults();
   for (int i = 0; i < 10 && complaints_.empty(); ++i) {
     world_.run_for(1s);
     check_acknowledged();
+    if (world_.spins()) complain("spins");
   }
   if (!complaints_.empty()) return complaints_;
   if (!world_.run_until([this] { return at_rest(); }, std::chrono::minutes(10), 1s))
-    complain("does not come to rest within 10 minutes");
+    complain(world_.spins() ? "spins" : "does not come to rest within 10 minutes");
   world_.run_for(5s);
   if (complaints_.empty() && !at_rest()) complain("was at rest, and is no more");
   check_acknowledged();

@@ -7,7 +7,7 @@
 //   every line is in the receivers' files; within one receiver once; over all receivers as often more as some sender
 //   counted maybe_duplicate; in the order of its file where there is one way only
 //   in = delivered + dropped + dead_lettered + queued for every route and target, and the sums of neighbours agree
-//   the sources are gone, and all of this within a bound of time
+//   the sources are gone, and all of this within a bound of time and of steps: nothing spins
 #pragma once
 
 #include <map>

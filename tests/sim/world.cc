@@ -13,7 +13,7 @@ World::Ticket World::after(Duration delay, ProcessPtr process, port::Task task) 
 }
 
 bool World::step() {
-  if (events_.empty()) return false;
+  if (events_.empty() || spins_) return false;
   auto node = events_.extract(events_.begin());
   now_ = std::max(now_, node.key().first);
   Event& event = node.mapped();
@@ -23,6 +23,11 @@ bool World::step() {
     return true;
   }
   ++steps_;
+  if (now_ - second_ >= 1s) {
+    second_ = now_;
+    steps_in_second_ = 0;
+  }
+  spins_ = ++steps_in_second_ > kStepsPerSecondMax;
   note(static_cast<uint64_t>(now_.time_since_epoch().count()));
   try {
     event.task();
@@ -34,7 +39,7 @@ bool World::step() {
 
 void World::run_for(Duration duration) {
   const Instant until = now_ + duration;
-  while (!events_.empty() && events_.begin()->first.first <= until) step();
+  while (!events_.empty() && events_.begin()->first.first <= until && !spins_) step();
   now_ = until;
 }
 

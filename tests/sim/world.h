@@ -53,6 +53,10 @@ class World {
   bool run_until(const std::function<bool()>& done, Duration bound, Duration every = 100ms);
 
   uint64_t steps() const { return steps_; }
+  /// More happened within one simulated second than any honest program makes happen: something spins. Nothing runs any
+  /// more then.
+  bool spins() const { return spins_; }
+  static constexpr uint64_t kStepsPerSecondMax = 1'000'000;
   /// Depends on every event that ran, in order: equal for equal runs.
   uint64_t trace() const { return trace_; }
   void note(uint64_t value) { trace_ = (trace_ ^ value) * 0x100000001B3; }
@@ -68,6 +72,9 @@ class World {
   std::map<Ticket, Event> events_;
   uint64_t serial_ = 0;
   uint64_t steps_ = 0;
+  Instant second_{};
+  uint64_t steps_in_second_ = 0;
+  bool spins_ = false;
   uint64_t trace_ = 0xCBF29CE484222325;
 };
 

@@ -441,16 +441,14 @@ class MemoryFiles : public port::Files {
     }
     names_ = std::move(rest);
   }
-  /// A file system gives a number to another file only when no power cut can bring the first one back.
+  /// A file system gives a number to another file only when no power cut can bring the first one back: its journal up
+  /// to there is written.
   void settle_removal(uint64_t number) {
-    std::vector<NameChange> rest;
-    for (NameChange& c : names_) {
-      if (c.to.empty() && c.removed && c.removed->number == number)
-        apply(durable_, c);
-      else
-        rest.push_back(std::move(c));
-    }
-    names_ = std::move(rest);
+    auto removal = std::find_if(names_.rbegin(), names_.rend(), [number](const NameChange& c) {
+      return c.to.empty() && c.removed && c.removed->number == number;
+    });
+    for (auto c = names_.begin(); c != removal.base(); ++c) apply(durable_, *c);
+    names_.erase(names_.begin(), removal.base());
   }
   static void remove_name(Names& names, const std::string& path) { names.erase(path); }
   static void apply(Names& names, const NameChange& c) {

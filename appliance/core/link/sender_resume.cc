@@ -77,6 +77,11 @@ bool SenderCore::resume_stream(ReceiverIndex r, SenderQueue& s, const Resumed::S
   uint64_t possible = std::max(s.assigned, s.settled);
   for (size_t other = 0; other < peers_.size(); ++other)  // one node may be listed under several addresses
     if (peers_[other].node == peers_[r].node) possible = std::max(possible, s.use[other].sent_below);
+  if (renewed_.contains(s.id)) {  // kept for its far acknowledgements alone
+    for (const Span& span : told.far) s.far_acked.add(span.first, std::min(span.last, s.settled));
+    mark_dirty(s);
+    return true;
+  }
   if (below > possible) {
     // This node has forgotten what it once sent: numbers would be given out twice (amendment 3).
     effects_.emplace_back(effect::Renew{s.source, s.id});

@@ -361,6 +361,30 @@ TEST(Sender, a_receiver_that_knows_more_than_was_given_out_renews_the_stream) {
   EXPECT_EQ(s.sent(), "r0 [50,60)");
 }
 
+TEST(Sender, a_renewed_stream_is_still_asked_how_far_it_is) {
+  SenderScript s(SenderScript::receivers(1));
+  s.sender().add_source({{StreamId{1}, 50, 10, 100, {"r0"}}}, true);
+  s.sender().start(s.now());
+  s.connected(0);
+  s.received(0, Resumed{{{StreamId{1}, 50, 101, {{50, 101}}, {{10, 30}, {90, 101}}, {}}}});
+  s.received(0, Credit{1 << 20});
+  std::string effects = s.take();
+  EXPECT_TRUE(has(effects, "renew stream 1\n")) << effects;
+  EXPECT_TRUE(has(effects, "stream 1 far 30\n")) << effects;
+  s.offer(9, 50, 60);
+  s.take();
+  s.ack(0, 9, 50, 60);
+  s.lose(0);
+  s.pass(1s);
+  s.connected(0);
+  s.received(0, Resumed{{{StreamId{1}, 50, 101, {{50, 101}}, {{10, 50}}, {}}, {StreamId{9}, 60, 60, {}, {}, {}}}});
+  effects = s.take();
+  EXPECT_FALSE(has(effects, "renew")) << effects;
+  EXPECT_TRUE(has(effects, "stream 1 far 50\n")) << effects;
+  s.sender().close_stream(StreamId{1});
+  EXPECT_TRUE(has(s.take(), "CLOSE stream 1"));
+}
+
 TEST(Sender, one_node_under_two_addresses_is_not_a_rollback) {
   SenderScript s(SenderScript::receivers(2));
   s.sender().add_source({}, false);

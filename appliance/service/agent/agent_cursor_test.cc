@@ -131,6 +131,115 @@ TEST(Agent, other_lines_at_positions_sent_before_a_power_cut_are_not_taken_for_d
   EXPECT_EQ(b.far().lines, concat({lines_of("x", numbered("L", 1, 60)), lines_of("x", numbered("M", 51, 10))}));
 }
 
+TEST(Agent, lines_in_flight_when_the_power_went_are_counted_before_they_come_again) {
+  AgentBench b;
+  b.append("x.log", numbered("L", 1, 50));
+  b.start();
+  b.pass(2s);
+  b.append("x.log", numbered("L", 51, 10));
+  b.notice();
+  b.puller().pull();
+  b.puller().deliver();  // accepted there; our cursor still stands before them
+  b.kill();
+  b.append("x.log", numbered("L", 61, 5));
+  b.options.boot_id = "boot-2";
+  for (int crash = 0; crash < 2; ++crash) {  // counted once, in the write that makes the new id durable
+    b.start();
+    b.loop.run_posted();
+    EXPECT_EQ(b.puller().source.counters().maybe_duplicate, 15u);
+    auto stored = decode_counters(b.store.get(counter_key("all", "fra")).value().value());
+    EXPECT_EQ(stored->maybe_duplicate, 15u);
+    EXPECT_EQ(b.far().lines.size(), 60u);
+    if (crash == 0) b.kill();
+  }
+  b.pass(2s);
+  EXPECT_EQ(b.far().lines.size(), 75u);
+  EXPECT_EQ(b.puller().source.counters().delivered, 65u);
+  EXPECT_EQ(b.puller().source.counters().maybe_duplicate, 15u);
+}
+
+TEST(Agent, nothing_is_handed_out_behind_what_the_store_knows_of) {
+  AgentBench b;
+  b.options.line_max = 1000;
+  std::string text = numbered("L", 1, 400'000);
+  b.append("x.log", text);
+  b.start();
+  ASSERT_TRUE(b.puller().pull());
+  b.puller().deliver();
+  auto key = cursor_key(b.puller().window.front().stream, "fra");
+  auto bound = [&] { return decode_cursor(*b.store.get(key).value())->reserved; };
+  EXPECT_GT(bound(), b.puller().window.back().last);
+  b.disk.hold();
+  while (b.puller().pull()) {
+  }
+  EXPECT_LE(b.puller().window.back().last, bound());
+  EXPECT_LT(b.puller().window.back().last, text.size());
+  b.disk.release();
+  for (int i = 0; i < 100 && b.puller().window.back().last < text.size(); ++i) {
+    b.loop.run_posted();
+    while (b.puller().pull()) EXPECT_LE(b.puller().window.back().last, bound());
+  }
+  EXPECT_EQ(b.puller().window.back().last, text.size());
+}
+
+TEST(Agent, a_receiver_is_on_disk_before_it_is_used_also_while_dead_letters_fail) {
+  AgentBench b;
+  b.options.line_max = 100;
+  b.options.oversize = Oversize::dead_letter;
+  b.dead_letters.failing = true;
+  b.append("x.log", "one\n" + std::string(200, 'e') + "\ntwo\n");
+  b.start();
+  auto batch = b.puller().source.next(1 << 20);
+  ASSERT_TRUE(batch);
+  bool durable = false;
+  b.puller().source.will_use(batch->stream, "fra-1:3706", [&] { durable = true; });
+  ASSERT_TRUE(b.puller().source.next(1 << 20));  // the dead letter
+  b.puller().source.advanced(batch->stream, batch->last, batch->events, 0);
+  b.loop.run_posted();
+  ASSERT_TRUE(durable);
+  auto record = b.store.get(cursor_key(batch->stream, "fra")).value();
+  ASSERT_TRUE(record);
+  EXPECT_EQ(decode_cursor(*record)->receivers, std::vector<std::string>{"fra-1:3706"});
+  EXPECT_EQ(decode_cursor(*record)->settled, 0u) << "the cursor waits for the letter";
+}
+
+TEST(Agent, what_is_settled_and_not_far_is_asked_for_under_its_old_id_after_a_power_cut) {
+  AgentBench b;
+  b.options.routes = {{"all", {{"fra", true}}}};
+  b.options.rotate_age = 1s;
+  b.append("x.log", numbered("L", 1, 50));
+  b.start();
+  b.pass(5s);  // settled, and the end of the way has said nothing
+  StreamId old = b.far().has.begin()->first;
+  std::string name = b.left().front();
+  b.append(name, numbered("L", 51, 10));
+  for (std::string boot : {"boot-2", "boot-3"}) {
+    b.kill();
+    b.options.boot_id = boot;
+    b.start();
+    b.pass(5s);
+  }
+  EXPECT_EQ(b.left(), std::vector<std::string>{name});
+  auto past = std::find_if(b.puller().open.begin(), b.puller().open.end(), [&](auto& o) { return o.stream == old; });
+  ASSERT_NE(past, b.puller().open.end());
+  EXPECT_EQ(past->settled, 50u * 8);
+  EXPECT_EQ(past->far, 0u);
+  EXPECT_EQ(past->receivers, std::vector<std::string>{"far:1"});
+  for (auto& [stream, has] : b.far().has)  // the present ones first: nothing is released by them alone
+    if (stream != old) b.puller().source.far_advanced(stream, 1000);
+  b.pass(5s);
+  EXPECT_EQ(b.left(), std::vector<std::string>{name});
+  b.disk.hold();
+  b.puller().source.far_advanced(old, 50 * 8);
+  b.loop.run_posted();
+  EXPECT_TRUE(b.puller().closed.empty()) << "receivers forget only what we need not ask for after a crash";
+  b.disk.release();
+  b.pass(10s);
+  EXPECT_TRUE(b.left().empty());
+  EXPECT_NE(std::find(b.puller().closed.begin(), b.puller().closed.end(), old), b.puller().closed.end());
+  EXPECT_EQ(b.store.size(), 1u) << "only counters are left";
+}
+
 TEST(Agent, of_a_file_that_is_not_found_no_receiver_can_know_too_much) {
   AgentBench b;
   b.append("x.log", numbered("L", 1, 10));

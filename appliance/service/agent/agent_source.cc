@@ -276,7 +276,7 @@ void AgentSource::move_far(Cursor& c) {
     c.past.erase(c.past.begin());
     streams_.erase(done);
     parts_.ledger->touch(c);
-    parts_.post([this, done] { closed(done); });
+    parts_.ledger->when_durable([this, done] { closed(done); });  // receivers forget it then
   }
   c.far = std::max(c.far, c.past.empty() ? c.far_own : c.past.front().far);
   if (c.far == before) return;

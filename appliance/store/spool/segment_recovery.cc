@@ -131,6 +131,7 @@ class Recovery {
     if (size > end.offset) {
       cut += size - end.offset;
       PH_TRY(file->truncate(end.offset));
+      PH_TRY(file->sync());  // behind it records may go on in another segment
       out_.segments.back().bytes = end.offset;
     }
     bool ours = opened.header.header && !opened.header.damaged && opened.header.header->epoch == end.epoch;
@@ -152,6 +153,7 @@ class Recovery {
     if (out_.end.segment != 0) {
       PH_ASSIGN(auto file, files_.open(path(out_.end.segment), port::OpenMode::write_create));
       PH_TRY(file->truncate(out_.end.offset));
+      PH_TRY(file->sync());
       out_.segments.back().bytes = out_.end.offset;
       log_error("spool_rebuilt", {{"spool", options_.name},
                                   {"segments", out_.segments.size()},
@@ -279,13 +281,14 @@ Result<> clean_leftovers(port::Files& files, const std::string& directory,
   for (const auto& [segment, bytes] : leftovers) {
     std::string path = directory + "/" + segment_name(segment);
     PH_ASSIGN(auto stat, files.stat(path));
-    if (!stat || (bytes != 0 && stat->size <= bytes)) continue;
+    if (!stat) continue;
     if (bytes == 0) {
       PH_TRY(files.unlink(path));
       continue;
     }
     PH_ASSIGN(auto file, files.open(path, port::OpenMode::write_create));
-    PH_TRY(file->truncate(bytes));
+    // Synced also where it was cut before: a power cut would bring the bytes back when nobody looks for them any more.
+    if (stat->size > bytes) PH_TRY(file->truncate(bytes));
     PH_TRY(file->sync());
   }
   return files.sync_directory(directory);
