@@ -46,6 +46,7 @@ struct SenderOptions {
   Duration resume_timeout = limits::kResumeTimeout;
   Duration probe_min = limits::kProbeMin;
   Duration probe_max = limits::kProbeMax;
+  Duration probe_quick = 1s;  // longest delay while an outage is young; later a share of it, up to probe_max
   /// Receivers report a reject again until they are told a `settled` above it. They are told so only when the source's
   /// cursor is stored behind it, so that a crash loses neither the dead letter nor its count (amendment 14): when
   /// stored() says so, or, without `confirms_stored`, this long after Advanced. Sources store within a second.

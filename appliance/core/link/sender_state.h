@@ -113,7 +113,9 @@ struct SenderPeer {
   // across connections
   Instant retry_at{};
   Duration retry_delay{};
-  uint64_t uncertain = 0;  // batches with this receiver among `maybe`
+  Instant away_since{};     // when it was last ready, or the start
+  bool dropped_us = false;  // it said HELLO since, and ended that connection before it was ready
+  uint64_t uncertain = 0;   // batches with this receiver among `maybe`
   Instant lost_at{};
   bool expired = false;  // uncertain ones may go elsewhere
   int64_t turn = 0;      // smooth weighted round robin
@@ -202,6 +204,7 @@ class SenderCore final : public Sender {
   bool may_go_elsewhere(const Flying& b) const;
   void drop(ReceiverIndex r, std::string reason);
   void lost(ReceiverIndex r, std::string reason);
+  Duration longest_delay(const SenderPeer& peer) const;
   void expire(ReceiverIndex r);
 
   SenderOptions options_;

@@ -427,6 +427,26 @@ TEST(Sender, probes_with_growing_delays_that_hello_does_not_reset) {
   EXPECT_LE(s.now() - lost, 110ms) << "RESUMED resets it";
 }
 
+// L4: a receiver that was away is used again within a second or two of its return; after a long outage within ten.
+TEST(Sender, probes_each_second_while_an_outage_is_young) {
+  Ready s(1);
+  s.lose(0);
+  Instant away = s.now();
+  Duration early{}, late{};
+  while (s.now() - away < 3600s) {
+    Instant lost = s.now();
+    while (!has(s.take(), "connect r0")) s.pass(20ms);
+    Duration waited = s.now() - lost;
+    if (lost - away < 60s) early = std::max(early, waited);
+    late = std::max(late, waited);
+    s.sender().disconnected(0, "net.refused", s.now());
+  }
+  EXPECT_LE(early, 1s + 20ms);
+  EXPECT_GT(early, 500ms);
+  EXPECT_GT(late, 5s);
+  EXPECT_LE(late, 10s + 20ms);
+}
+
 TEST(Sender, disconnects_who_breaks_the_protocol) {
   std::vector<std::function<void(Ready&)>> faults = {
       [](Ready& s) { s.ack(0, 1, 0, 31); },
