@@ -91,14 +91,14 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
     });
   }
 
-  /// Takes the right to accept one more; how long until there is one if there is none now. A quarter of a second's
+  /// Takes the right to accept one more; how long until there is one if there is none now. A tenth of a second's
   /// worth may come at once.
   Duration next_token() {
     auto rate = static_cast<double>(state_->options.accepts_a_second);
     if (rate == 0) return Duration::zero();
     Instant now = steady_now();
     double since = std::chrono::duration<double>(now - counted_at_).count();
-    tokens_ = std::min(std::max(1.0, rate / 4), tokens_ + since * rate);
+    tokens_ = std::min(std::max(1.0, rate / 10), tokens_ + since * rate);
     counted_at_ = now;
     if (tokens_ < 1)
       return std::chrono::duration_cast<Duration>(std::chrono::duration<double>((1 - tokens_) / rate)) + 1ms;

@@ -637,9 +637,8 @@ TEST(Listener, accepts_no_more_a_second_than_it_is_told) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 180; ++i) clients.push_back(std::make_unique<RawClient>((*listener)->local()));
   PH_EXPECT_SOON(loop, accepted.size() == 180);
-  for (size_t i = 126; i < accepted.size(); ++i)
-    EXPECT_GT(accepted[i] - accepted[i - 126], 950ms) << "100 a second, 25 of them at once";
-  EXPECT_LT(accepted[24] - accepted[0], 100ms);
+  for (size_t i = 111; i < accepted.size(); ++i)
+    EXPECT_GT(accepted[i] - accepted[i - 111], 950ms) << "100 a second, 10 of them at once";
 }
 
 TEST(Tcp, an_idle_connection_costs_little_memory) {
