@@ -266,7 +266,10 @@ Result<> Node::open_broker() {
   }
   jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
   options.security.jobs = jobs_.get();
-  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
+  const auto durability = settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync
+                                                                                     : broker::Durability::lazy;
+  PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
+  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};
 }
 
@@ -406,7 +409,9 @@ void Node::shut_down() {
       ++*writing;
       s->persist_now([writing] { --*writing; });
     }
-  auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
+  auto done = [&] {
+    return *writing == 0 && (!broker_ || broker_->drained()) && !committer_->busy() && disk_->waiting() == 0;
+  };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
   alarm_timer_.reset();

@@ -341,8 +341,9 @@ class MemoryFiles : public port::Files {
   InodePtr make_inode(port::FileKind kind) {
     auto inode = std::make_shared<Inode>();
     inode->kind = kind;
-    inode->number =
-        reuse_inodes && last_freed_ && kind == port::FileKind::regular ? std::exchange(last_freed_, 0) : ++serial_;
+    bool reuse = reuse_inodes && last_freed_ && kind == port::FileKind::regular;
+    if (reuse) settle_removal(last_freed_);
+    inode->number = reuse ? std::exchange(last_freed_, 0) : ++serial_;
     inode->birth_ns = inode->modified_ns = ++clock_ns;
     return inode;
   }
@@ -409,6 +410,7 @@ class MemoryFiles : public port::Files {
       apply(durable_, c);
     }
     names_.clear();
+    last_freed_ = 0;
     // A name whose directory was lost is lost with it.
     for (auto it = durable_.begin(); it != durable_.end();) {
       if (it->first != "/" && !durable_.contains(parent(it->first)))
@@ -433,6 +435,17 @@ class MemoryFiles : public port::Files {
     std::vector<NameChange> rest;
     for (NameChange& c : names_) {
       if ((!c.from.empty() && parent(c.from) == directory) || (!c.to.empty() && parent(c.to) == directory))
+        apply(durable_, c);
+      else
+        rest.push_back(std::move(c));
+    }
+    names_ = std::move(rest);
+  }
+  /// A file system gives a number to another file only when no power cut can bring the first one back.
+  void settle_removal(uint64_t number) {
+    std::vector<NameChange> rest;
+    for (NameChange& c : names_) {
+      if (c.to.empty() && c.removed && c.removed->number == number)
         apply(durable_, c);
       else
         rest.push_back(std::move(c));

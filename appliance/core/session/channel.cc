@@ -266,8 +266,13 @@ ReasonCode Channel::on_ack(const mqtt::Ack& ack, Instant now) {
     default:
       break;
   }
-  send(mqtt::Ack{PacketType::pubcomp, ack.packet_id, session_->on_pubrel(ack.packet_id), {}});
+  const ReasonCode reason = session_->on_pubrel(ack.packet_id);
+  if (!host_.delays_pubcomp(ack.packet_id, reason)) pubcomp(ack.packet_id, reason);
   return ReasonCode::success;
+}
+
+void Channel::pubcomp(uint16_t packet_id, ReasonCode reason) {
+  if (state_ == State::open) send(mqtt::Ack{PacketType::pubcomp, packet_id, reason, {}});
 }
 
 ReasonCode Channel::on_other(const mqtt::Frame& frame) {

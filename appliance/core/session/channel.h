@@ -47,6 +47,8 @@ class ChannelHost : public Output {
   /// Answer, now or later, with Channel::suback() or unsuback().
   virtual void on_subscribe(const mqtt::Subscribe& subscribe) = 0;
   virtual void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) = 0;
+  /// A QoS 2 message was released. True: PUBCOMP has to wait, Channel::pubcomp() sends it.
+  virtual bool delays_pubcomp(uint16_t packet_id, ReasonCode reason) = 0;
   /// The last call about the session: detach it. Made once for each accept(), never without.
   virtual void on_end(const ChannelEnd& end) = 0;
   virtual void pause_reading(bool paused) = 0;
@@ -82,6 +84,7 @@ class Channel {
   void refuse(ReasonCode reason);
   /// To on_publish() that said nothing. The session knows already (Session::taken()).
   void answer(uint16_t packet_id, uint8_t qos, ReasonCode reason);
+  void pubcomp(uint16_t packet_id, ReasonCode reason);
   void suback(uint16_t packet_id, std::vector<ReasonCode> reasons);
   void unsuback(uint16_t packet_id, std::vector<ReasonCode> reasons);
   /// The broker ends the connection: takeover, shutdown, a bound. DISCONNECT with the reason in version 5.

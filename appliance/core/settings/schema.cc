@@ -379,6 +379,10 @@ const Table<Broker>& broker_table() {
                   "QoS 2 messages of a client that await PUBREL."),
           duration("session_expiry", &Broker::session_expiry, 0s, 3650 * kDay,
                    "Life of an offline session of a client of version 3."),
+          choice<Broker, Durability, Durability>(
+              "durability", &Broker::durability, {{"fsync", Durability::fsync}, {"lazy", Durability::lazy}},
+              "fsync: QoS 1 and 2 to sessions that outlive their connection, their subscriptions and retained messages "
+              "are acknowledged once they are on disk. lazy: at once, and written within a second."),
           integer("sessions_max", &Broker::sessions_max, 1, 100'000'000, "Sessions, online and offline."),
           integer("retained_max", &Broker::retained_max, 0, 100'000'000, "Retained messages."),
       },

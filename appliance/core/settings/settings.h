@@ -135,6 +135,9 @@ struct Api {
 struct Log {
   LogLevel level = LogLevel::info;
 };
+/// When MQTT acknowledgements leave: after the disk has what they stand for, or at once.
+enum class Durability { fsync, lazy };
+
 struct Broker {
   uint32_t workers = 0;  // 0: one per core
   Bytes packet_max{limits::kMqttPacketMax};
@@ -148,6 +151,7 @@ struct Broker {
   uint32_t client_id_max = limits::kClientIdMax;
   uint32_t awaiting_rel_max = 100;
   Duration session_expiry = std::chrono::hours(2);
+  Durability durability = Durability::fsync;
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
   Access access;

@@ -21,20 +21,22 @@ bool BrokerOptions::anonymous_allowed(size_t listener, ByteView peer) const {
 }
 
 Broker::Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap,
-               port::Loop* event_loop)
-    : options_(std::move(options)), event_loop_(event_loop) {
+               port::Loop* event_loop, Journal* journal)
+    : options_(std::move(options)), event_loop_(event_loop), journal_(journal) {
   PH_ASSERT(!places.empty() && places.size() <= 64, "1 to 64 workers");
   std::vector<Worker*> all;
   for (uint32_t i = 0; i < places.size(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(i, options_, *places[i].loop, *places[i].network, tap));
+    workers_.push_back(std::make_unique<Worker>(i, options_, *places[i].loop, *places[i].network, tap, journal));
     all.push_back(workers_.back().get());
   }
   for (auto& w : workers_) w->set_peers(all);
+  if (journal) journal->set_members({all.begin(), all.end()});
 }
 
 Broker::~Broker() = default;
 
 Result<> Broker::start() {
+  if (journal_) PH_TRY(recover());
   for (const auto& listener : options_.listeners) endpoints_.push_back(listener.endpoint);
   // The first worker learns the ports that the kernel chose, the others join them.
   for (auto& w : workers_) {
@@ -45,7 +47,15 @@ Result<> Broker::start() {
 }
 
 void Broker::stop() {
-  for (auto& w : workers_) w->loop().post([worker = w.get()] { worker->stop(); });
+  for (auto& w : workers_)
+    w->loop().post([this, worker = w.get()] {
+      worker->stop();
+      stopped_.fetch_add(1, std::memory_order_release);
+    });
+}
+
+bool Broker::drained() const {
+  return stopped_.load(std::memory_order_acquire) == workers_.size() && (!journal_ || journal_->idle());
 }
 
 void Broker::set_policy(const security::PolicyPtr& policy) {

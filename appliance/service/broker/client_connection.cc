@@ -62,6 +62,10 @@ void ClientConnection::on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) {
   worker_.on_unsubscribe(*this, unsubscribe);
 }
 
+bool ClientConnection::delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) {
+  return worker_.delays_pubcomp(*this, packet_id, reason);
+}
+
 void ClientConnection::on_end(const session::ChannelEnd& end) {
   worker_.on_end(*this, end);
 }

@@ -45,6 +45,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   std::optional<mqtt::ReasonCode> on_publish(const mqtt::Publish& publish) override;
   void on_subscribe(const mqtt::Subscribe& subscribe) override;
   void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) override;
+  bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
   void close() override { socket_->close(); }

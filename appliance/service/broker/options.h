@@ -90,6 +90,8 @@ struct BrokerStats {
 namespace errors {
 inline constexpr ErrorCode busy{"broker.busy"};
 inline constexpr ErrorCode bad_topic{"broker.bad_topic"};
+inline constexpr ErrorCode state_newer{"broker.state_newer"};
+inline constexpr ErrorCode state_damaged{"broker.state_damaged"};
 }  // namespace errors
 
 }  // namespace ph::broker

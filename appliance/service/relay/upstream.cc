@@ -264,7 +264,11 @@ void Upstream::apply(link::SenderEffect& effect) {
   } else if (auto* r = std::get_if<fx::Rejected>(&effect)) {
     sources_[r->source]->rejected(r->stream, r->first, r->last, r->block, r->reason);
   } else if (auto* u = std::get_if<fx::ReroutedUnasked>(&effect)) {
-    sources_[u->source]->rerouted_unasked(u->events);
+    sources_[u->source]->rerouted_unasked(u->events, [this, alive = alive_, u = *u] {
+      if (!*alive) return;
+      sender_->counted(u.source, u.stream, loop_.now());
+      soon();
+    });
   } else if (auto* n = std::get_if<fx::Renew>(&effect)) {
     ++renewed_;
     sources_[n->source]->renew(n->stream);
