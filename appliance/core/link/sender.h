@@ -154,6 +154,8 @@ class Sender {
   virtual void start(Instant now) = 0;
 
   // From the driver. After Connect: connected() once HELLO went both ways, or disconnected() if that failed or later.
+  /// The connection stands and HELLO is on its way: who ends it now is backed off from further each time.
+  virtual void reached(ReceiverIndex receiver) = 0;
   virtual void connected(ReceiverIndex receiver, const Hello& peer, Instant now) = 0;
   virtual void disconnected(ReceiverIndex receiver, std::string reason, Instant now) = 0;
   /// RESUMED, ACK, CREDIT, HOLD, RELEASE, PING, PONG, GOODBYE. A frame that breaks the protocol (ACK of what was never

@@ -14,6 +14,7 @@ constexpr int kProbeOutageShare = 60;  // delays are up to this part of the outa
 void SenderCore::connect(ReceiverIndex r) {
   SenderPeer& peer = peers_[r];
   peer.state = ReceiverState::connecting;
+  peer.reached = false;
   peer.progress_at = now_;
   ++peer.connects;
   effects_.emplace_back(effect::Connect{r});
@@ -24,6 +25,7 @@ void SenderCore::connected(ReceiverIndex receiver, const Hello& hello, Instant n
   SenderPeer& peer = peers_[receiver];
   if (peer.state != ReceiverState::connecting) return;
   peer.state = ReceiverState::resuming;
+  peer.reached = true;
   peer.node = hello.node;
   peer.progress_at = peer.heard_at = now;
   peer.credit = peer.sent = 0;
@@ -135,7 +137,7 @@ void SenderCore::drop(ReceiverIndex r, std::string reason) {
 void SenderCore::lost(ReceiverIndex r, std::string reason) {
   SenderPeer& peer = peers_[r];
   if (peer.state == ReceiverState::ready) peer.away_since = now_;
-  if (peer.state == ReceiverState::resuming) peer.dropped_us = true;
+  if (peer.reached && peer.state != ReceiverState::ready) peer.dropped_us = true;
   peer.state = ReceiverState::idle;
   ++peer.failures;
   peer.last_error = std::move(reason);

@@ -115,7 +115,8 @@ struct SenderPeer {
   Instant retry_at{};
   Duration retry_delay{};
   Instant away_since{};     // when it was last ready, or the start
-  bool dropped_us = false;  // it said HELLO since, and ended that connection before it was ready
+  bool reached = false;     // this attempt became a connection
+  bool dropped_us = false;  // it ended a connection since, before it was ready
   uint64_t uncertain = 0;   // batches with this receiver among `maybe`
   Instant lost_at{};
   bool expired = false;  // uncertain ones may go elsewhere
@@ -139,6 +140,7 @@ class SenderCore final : public Sender {
 
   SourceIndex add_source(std::vector<SenderStream> streams, bool wants_far) override;
   void start(Instant now) override;
+  void reached(ReceiverIndex receiver) override { peers_[receiver].reached = true; }
   void connected(ReceiverIndex receiver, const Hello& peer, Instant now) override;
   void disconnected(ReceiverIndex receiver, std::string reason, Instant now) override;
   void received(ReceiverIndex receiver, const Frame& frame, Instant now) override;

@@ -481,6 +481,21 @@ TEST(Sender, probes_each_second_while_an_outage_is_young) {
   EXPECT_LE(late, 10s + 20ms);
 }
 
+// S7: who takes the connection and ends it, with or without a HELLO, is backed off from further each time.
+TEST(Sender, probes_who_drops_it_with_growing_delays) {
+  Ready s(1);
+  s.lose(0);
+  Duration longest{};
+  for (int i = 0; i < 12; ++i) {
+    Instant lost = s.now();
+    while (!has(s.take(), "connect r0")) s.pass(10ms);
+    longest = std::max(longest, s.now() - lost);
+    s.sender().reached(0);
+    s.sender().disconnected(0, "net.reset", s.now());
+  }
+  EXPECT_GT(longest, 3s);
+}
+
 TEST(Sender, disconnects_who_breaks_the_protocol) {
   std::vector<std::function<void(Ready&)>> faults = {
       [](Ready& s) { s.ack(0, 1, 0, 31); },
