@@ -170,7 +170,12 @@ Result<> LevelStore::bring_up_to_date(const JournalContent& journal) {
       found("store_keys_restored", directory_ + ": " + std::to_string(restored) + " keys were missing or old");
   }
   if (have < journal.highest) {
-    log_warn("store_replayed", {{"path", directory_}, {"batches", journal.highest - have}});
+    uint64_t missing = journal.highest - have;
+    log_warn("store_replayed", {{"path", directory_}, {"batches", missing}});
+    // The page cache outlives the process. What a killed one leaves undone is its last batch.
+    if (missing > 1 && journal.boot != 0 && journal.boot == StoreJournal::boot() && findings().empty())
+      found("store_log_damaged",
+            directory_ + ": " + std::to_string(missing) + " batches were missing although the machine did not restart");
     port::WriteBatch rest;
     for (uint64_t number = have + 1; number <= journal.last; ++number)
       for (const auto& entry : journal.run[number - journal.first].entries()) {

@@ -4,9 +4,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "base/log.h"
+#include "io/clock.h"
 #include "io/net_error.h"
 #include "io/resolver.h"
 #include "io/socket.h"
@@ -49,11 +51,15 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
  private:
   void accept_some() {
     for (int i = 0; i < kAcceptsPerTurn; ++i) {
+      if (Duration until = next_token(); until > Duration::zero()) return wait_for(until);
       tcp::endpoint from;
       auto size = static_cast<socklen_t>(from.capacity());
       int descriptor = ::accept4(socket_.native_handle(), from.data(), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
       if (descriptor < 0) {
-        if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+        if (errno == EAGAIN || errno == EWOULDBLOCK) {
+          tokens_ += 1;  // nobody came
+          break;
+        }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return pause(errno);
         continue;  // that one client failed: ECONNABORTED, EPROTO and the network's errors (accept(2))
       }
@@ -75,16 +81,37 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
     loop_.counters.accept_pauses.add();
     log_error("accepting_paused",
               {{"listener", local().to_string()}, {"error", net_error("accept", os_error).to_string()}});
-    pause_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(kAcceptPause));
+    wait_for(kAcceptPause);
+  }
+
+  void wait_for(Duration pause) {
+    pause_.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(pause));
     pause_.async_wait([self = shared_from_this()](error_code cancelled) {
       if (!cancelled && !self->state_->stopped) self->wait();
     });
+  }
+
+  /// Takes the right to accept one more; how long until there is one if there is none now. A tenth of a second's
+  /// worth may come at once.
+  Duration next_token() {
+    auto rate = static_cast<double>(state_->options.accepts_a_second);
+    if (rate == 0) return Duration::zero();
+    Instant now = steady_now();
+    double since = std::chrono::duration<double>(now - counted_at_).count();
+    tokens_ = std::min(std::max(1.0, rate / 10), tokens_ + since * rate);
+    counted_at_ = now;
+    if (tokens_ < 1)
+      return std::chrono::duration_cast<Duration>(std::chrono::duration<double>((1 - tokens_) / rate)) + 1ms;
+    tokens_ -= 1;
+    return Duration::zero();
   }
 
   LoopState& loop_;
   TcpAcceptor socket_;
   SteadyTimer pause_;
   std::shared_ptr<ListenerState> state_;
+  double tokens_ = 0;
+  Instant counted_at_{};
 };
 
 class IoListener final : public port::Listener {

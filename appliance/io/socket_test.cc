@@ -626,6 +626,21 @@ TEST(Listener, pauses_when_descriptors_run_out_and_goes_on_afterwards) {
   PH_EXPECT_SOON(loop, server.clients.size() == 1);
 }
 
+TEST(Listener, accepts_no_more_a_second_than_it_is_told) {
+  IoLoop loop;
+  std::vector<Instant> accepted;
+  auto listener = loop.listen({"127.0.0.1", 0}, {.accepts_a_second = 100}, [&](auto&&) -> port::ConnectionHandler* {
+    accepted.push_back(loop.now());
+    return nullptr;
+  });
+  ASSERT_TRUE(listener.has_value());
+  std::vector<std::unique_ptr<RawClient>> clients;
+  for (int i = 0; i < 180; ++i) clients.push_back(std::make_unique<RawClient>((*listener)->local()));
+  PH_EXPECT_SOON(loop, accepted.size() == 180);
+  for (size_t i = 111; i < accepted.size(); ++i)
+    EXPECT_GT(accepted[i] - accepted[i - 111], 950ms) << "100 a second, 10 of them at once";
+}
+
 TEST(Tcp, an_idle_connection_costs_little_memory) {
   constexpr size_t kConnections = 400;
   IoLoop loop;

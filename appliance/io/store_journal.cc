@@ -12,7 +12,7 @@ namespace {
 
 constexpr ByteView kMagic = "PHJRNL\r\n";
 constexpr uint32_t kVersion = 1;
-constexpr size_t kHeadBytes = 28;
+constexpr size_t kHeadBytes = 32;
 constexpr ByteView kRecordMagic = "PSB1";
 constexpr size_t kRecordHeadBytes = 24;
 constexpr ByteView kSuffix = ".jnl";
@@ -43,11 +43,12 @@ uint32_t seed_of(uint32_t salt) {
   return crc32c(bytes);
 }
 
-std::string head_of(uint64_t first, uint32_t salt) {
+std::string head_of(uint64_t first, uint32_t salt, uint32_t boot) {
   std::string head(kMagic);
   put_fixed(head, kVersion);
   put_fixed(head, first);
   put_fixed(head, salt);
+  put_fixed(head, boot);
   put_fixed(head, crc32c(head));
   return head;
 }
@@ -99,7 +100,11 @@ class Reading {
     out_.highest = std::max(out_.highest, first - 1);
     // The name says the same as the head, so that damage there costs nothing.
     size_t at = std::min(kHeadBytes, bytes.size());
-    if (bytes.substr(0, kHeadBytes) != head_of(first, salt)) unread(path, 0);
+    out_.boot = at == kHeadBytes ? load_fixed<uint32_t>(bytes.data() + kHeadBytes - 8) : 0;
+    if (bytes.substr(0, kHeadBytes) != head_of(first, salt, out_.boot)) {
+      out_.boot = 0;
+      unread(path, 0);
+    }
     while (at < bytes.size()) {
       if (auto record = record_at(bytes.substr(at), seed_of(salt))) {
         at += record->bytes;
@@ -147,6 +152,13 @@ std::string StoreJournal::path_of(const Segment& segment) const {
   return directory_ + "/" + hex(segment.first, 16) + "-" + hex(segment.salt, 8) + std::string(kSuffix);
 }
 
+uint32_t StoreJournal::boot() {
+  std::string id(36, '\0');
+  auto file = PosixFiles().open("/proc/sys/kernel/random/boot_id", port::OpenMode::read);
+  auto size = file ? (*file)->read_at(0, id.data(), id.size()) : Result<size_t>(0);
+  return crc32c(ByteView(id).substr(0, size.value_or(0)));
+}
+
 Result<> StoreJournal::list() {
   segments_.clear();
   auto entries = files_.list(directory_);
@@ -184,7 +196,7 @@ Result<> StoreJournal::begin(uint64_t number) {
   file_.reset();
   Segment segment{number, load_fixed<uint32_t>(random_bytes(4).data()), counted_};
   PH_TRY(files_.make_directories(directory_));
-  auto made = make_file(path_of(segment), head_of(number, segment.salt));
+  auto made = make_file(path_of(segment), head_of(number, segment.salt, boot()));
   if (!made) {
     (void)files_.unlink(path_of(segment));  // on a full disk this is tried every second
     return std::unexpected(std::move(made).error());

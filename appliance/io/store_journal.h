@@ -8,7 +8,8 @@
 //           u32 version, 1; a newer one: store.newer_version
 //           u64 number of the first batch
 //           u32 salt
-//           u32 CRC-32C of the 24 bytes before
+//           u32 CRC-32C of the machine's boot id, 0 if it has none
+//           u32 CRC-32C of the 28 bytes before
 //   record  u32 0x31425350 "PSB1"
 //           u32 length of the body
 //           u64 number of the batch: one more than the one before it
@@ -42,6 +43,7 @@ struct JournalContent {
   std::vector<port::WriteBatch> run;
   /// The greatest number that any batch is known to have had, whether it can be read or not.
   uint64_t highest = 0;
+  uint32_t boot = 0;       // in which its last file was begun
   uint64_t damaged = 0;    // places that can't be read, or are missing, and are no torn tail
   std::string damaged_at;  // the last of them: file and offset
 };
@@ -57,6 +59,8 @@ class StoreJournal {
   StoreJournal(std::string directory, uint64_t tabled_after, uint64_t batch_counts)
       : directory_(std::move(directory)), tabled_after_(tabled_after), batch_counts_(batch_counts) {}
 
+  /// Of the machine's present boot, as in JournalContent::boot; 0 if it has none.
+  static uint32_t boot();
   /// Reads everything; changes nothing. A missing directory is an empty journal.
   Result<JournalContent> read();
   /// Starts to append batches from `number` on, in a new file.

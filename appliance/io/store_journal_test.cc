@@ -139,9 +139,32 @@ TEST_F(StoreDamage, any_zeroed_or_torn_end_of_the_log_leaves_the_state_whole) {
     write_file(log_path(), bytes.substr(0, at) + std::string(bytes.size() - at, '\0'));
     ASSERT_NO_FATAL_FAILURE(expect_whole("zeros from " + std::to_string(at)));
   }
+}
+
+TEST_F(StoreDamage, a_log_that_is_gone_is_mended_and_told) {
   restore();
   fs::remove(log_path());
-  expect_whole("log removed");
+  {
+    auto store = LevelStore::open(copy).value();
+    ASSERT_EQ(store->findings().size(), 1u) << "no power cut took it";
+    EXPECT_EQ(store->findings()[0].code, "store_log_damaged");
+    EXPECT_EQ(state_of(*store), after(kBatches));
+  }
+  expect_whole("after that");
+}
+
+TEST_F(StoreDamage, what_a_power_cut_takes_from_the_log_is_put_back_silently) {
+  restore();
+  fs::remove(log_path());
+  std::string bytes = read_file(journal_path());
+  bytes[24] = static_cast<char>(bytes[24] ^ 1);  // of another boot
+  std::string sum;
+  put_fixed(sum, crc32c(ByteView(bytes).substr(0, 28)));
+  bytes.replace(28, 4, sum);
+  write_file(journal_path(), bytes);
+  auto store = LevelStore::open(copy).value();
+  EXPECT_TRUE(store->findings().empty());
+  EXPECT_EQ(state_of(*store), after(kBatches));
 }
 
 TEST_F(StoreDamage, any_flipped_bit_of_the_manifest_is_mended_or_told) {
@@ -227,8 +250,8 @@ TEST_F(StoreDamage, a_journal_of_a_newer_version_is_not_touched) {
   std::string bytes = read_file(journal_path());
   bytes[8] = 2;
   std::string sum;
-  put_fixed(sum, crc32c(ByteView(bytes).substr(0, 24)));
-  bytes.replace(24, 4, sum);
+  put_fixed(sum, crc32c(ByteView(bytes).substr(0, 28)));
+  bytes.replace(28, 4, sum);
   write_file(journal_path(), bytes);
   auto store = LevelStore::open(copy);
   ASSERT_FALSE(store.has_value());

@@ -112,6 +112,7 @@ struct ListenOptions {
   std::shared_ptr<TlsContext> tls;
   size_t connections_max = 10'000;  // more: accepted and closed at once, counted by the loop
   bool reuse_port = false;          // one listening socket per worker
+  size_t accepts_a_second = 0;      // more wait in the kernel's queue, where an attempt costs nothing; 0: no such bound
 };
 
 /// Makes the handler of an accepted connection; the connection's owner is the returned object's keeper. Called before

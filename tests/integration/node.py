@@ -101,13 +101,14 @@ class Node:
     def pid(self):
         return self.process.pid
 
-    def launch(self):
+    def launch(self, **environment):
         """Starts the process and does not wait."""
         assert self.process is None, f"{self.name} runs already"
         self.log_from = self.log_path.stat().st_size if self.log_path.exists() else 0
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen([str(self.program), "run", "-c", str(self.config_path)], stdin=subprocess.DEVNULL,
                                             stdout=log, stderr=log, user=self.user, group=self.user,
+                                            env={**os.environ, **environment},
                                             extra_groups=[] if self.user is not None else None)
         self.starts += 1
         return self

@@ -138,7 +138,12 @@ def test_a_damaged_store_is_told_and_waited_for(net):
     net.stop()
 
 
-def test_a_damaged_log_is_mended_from_the_journal_and_told(net):
+def zero(path):
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("spoil", [damage, zero, lambda path: path.unlink()], ids=["flips", "zeros", "gone"])
+def test_a_damaged_log_is_mended_from_the_journal_and_told(net, spoil):
     far = net.receiver("far")
     far.start()
     peer = link.Peer(far.link_port)
@@ -148,9 +153,9 @@ def test_a_damaged_log_is_mended_from_the_journal_and_told(net):
     peer.wait_for(link.ACK)
     far.kill()
     for path in (far.data / "store").glob("*.log"):
-        damage(path)
+        spoil(path)
     far.start()
-    assert alarm_codes(far) & {"store_log_damaged", "store_keys_restored"}
+    assert "store_log_damaged" in alarm_codes(far)
     again = link.Peer(far.link_port)
     again.node = peer.node
     assert again.greet()[0] == link.HELLO

@@ -53,7 +53,10 @@ void SenderCore::start(Instant now) {
   now_ = now;
   started_ = true;
   resume_until_ = now + options_.resume_timeout;
-  for (size_t r = 0; r < peers_.size(); ++r) connect(r);
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    peers_[r].away_since = now;
+    connect(r);
+  }
   finish();
 }
 

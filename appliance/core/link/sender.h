@@ -47,6 +47,7 @@ struct SenderOptions {
   Duration resume_timeout = limits::kResumeTimeout;
   Duration probe_min = limits::kProbeMin;
   Duration probe_max = limits::kProbeMax;
+  Duration probe_quick = 1s;  // longest delay while an outage is young; later a share of it, up to probe_max
   /// Receivers report a reject again until they are told a `settled` above it. They are told so only when the source's
   /// cursor is stored behind it, so that a crash loses neither the dead letter nor its count (amendment 14): when
   /// stored() says so, or, without `confirms_stored`, this long after Advanced. Sources store within a second.
@@ -153,6 +154,8 @@ class Sender {
   virtual void start(Instant now) = 0;
 
   // From the driver. After Connect: connected() once HELLO went both ways, or disconnected() if that failed or later.
+  /// The connection stands and HELLO is on its way: who ends it now is backed off from further each time.
+  virtual void reached(ReceiverIndex receiver) = 0;
   virtual void connected(ReceiverIndex receiver, const Hello& peer, Instant now) = 0;
   virtual void disconnected(ReceiverIndex receiver, std::string reason, Instant now) = 0;
   /// RESUMED, ACK, CREDIT, HOLD, RELEASE, PING, PONG, GOODBYE. A frame that breaks the protocol (ACK of what was never

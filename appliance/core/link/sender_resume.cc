@@ -5,10 +5,16 @@
 #include "core/link/sender_state.h"
 
 namespace ph::link {
+namespace {
+
+constexpr int kProbeOutageShare = 60;  // delays are up to this part of the outage so far
+
+}  // namespace
 
 void SenderCore::connect(ReceiverIndex r) {
   SenderPeer& peer = peers_[r];
   peer.state = ReceiverState::connecting;
+  peer.reached = false;
   peer.progress_at = now_;
   ++peer.connects;
   effects_.emplace_back(effect::Connect{r});
@@ -19,6 +25,7 @@ void SenderCore::connected(ReceiverIndex receiver, const Hello& hello, Instant n
   SenderPeer& peer = peers_[receiver];
   if (peer.state != ReceiverState::connecting) return;
   peer.state = ReceiverState::resuming;
+  peer.reached = true;
   peer.node = hello.node;
   peer.progress_at = peer.heard_at = now;
   peer.credit = peer.sent = 0;
@@ -62,6 +69,7 @@ void SenderCore::on(ReceiverIndex r, const Resumed& resumed) {
   peer.asked.pop_front();
   if (!peer.asked.empty()) return;
   peer.state = ReceiverState::ready;
+  peer.dropped_us = false;
   peer.retry_delay = options_.probe_min;
   activate_all();
 }
@@ -133,12 +141,15 @@ void SenderCore::drop(ReceiverIndex r, std::string reason) {
 
 void SenderCore::lost(ReceiverIndex r, std::string reason) {
   SenderPeer& peer = peers_[r];
+  if (peer.state == ReceiverState::ready) peer.away_since = now_;
+  if (peer.reached && peer.state != ReceiverState::ready) peer.dropped_us = true;
   peer.state = ReceiverState::idle;
   ++peer.failures;
   peer.last_error = std::move(reason);
+  peer.retry_delay = std::min(peer.retry_delay, longest_delay(peer));
   // Two thirds, spread by half of that to both sides: never over the delay, and never in step with others.
   peer.retry_at = now_ + random_.jitter(peer.retry_delay * 2 / 3);
-  peer.retry_delay = std::min(peer.retry_delay * 2, options_.probe_max);
+  peer.retry_delay = peer.retry_delay * 2;
   if (!peer.in_flight.empty() && peer.uncertain == 0) {
     peer.lost_at = now_;
     peer.expired = false;
@@ -165,6 +176,16 @@ void SenderCore::lost(ReceiverIndex r, std::string reason) {
   }
   expire(r);
   activate_all();  // who waited for this one looks for another
+}
+
+/// An attempt at a receiver that is away costs next to nothing, so that it is used again within a second or two of its
+/// return, be it after a minute; after an hour nobody waits for the second. One that answers and then drops us is
+/// worked hard by that: there the delay grows at once. How many come at a time the receiver sees to (kAcceptsASecond of
+/// its server).
+Duration SenderCore::longest_delay(const SenderPeer& peer) const {
+  if (peer.dropped_us) return options_.probe_max;
+  Duration quick = std::min(options_.probe_quick, options_.probe_max);
+  return std::clamp((now_ - peer.away_since) / kProbeOutageShare, quick, options_.probe_max);
 }
 
 /// After resume_timeout without an answer, what the receiver may hold goes elsewhere. With one receiver it waits.

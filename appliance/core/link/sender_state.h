@@ -114,7 +114,10 @@ struct SenderPeer {
   // across connections
   Instant retry_at{};
   Duration retry_delay{};
-  uint64_t uncertain = 0;  // batches with this receiver among `maybe`
+  Instant away_since{};     // when it was last ready, or the start
+  bool reached = false;     // this attempt became a connection
+  bool dropped_us = false;  // it ended a connection since, before it was ready
+  uint64_t uncertain = 0;   // batches with this receiver among `maybe`
   Instant lost_at{};
   bool expired = false;  // uncertain ones may go elsewhere
   int64_t turn = 0;      // smooth weighted round robin
@@ -137,6 +140,7 @@ class SenderCore final : public Sender {
 
   SourceIndex add_source(std::vector<SenderStream> streams, bool wants_far) override;
   void start(Instant now) override;
+  void reached(ReceiverIndex receiver) override { peers_[receiver].reached = true; }
   void connected(ReceiverIndex receiver, const Hello& peer, Instant now) override;
   void disconnected(ReceiverIndex receiver, std::string reason, Instant now) override;
   void received(ReceiverIndex receiver, const Frame& frame, Instant now) override;
@@ -207,6 +211,7 @@ class SenderCore final : public Sender {
   bool may_go_elsewhere(const Flying& b) const;
   void drop(ReceiverIndex r, std::string reason);
   void lost(ReceiverIndex r, std::string reason);
+  Duration longest_delay(const SenderPeer& peer) const;
   void expire(ReceiverIndex r);
 
   SenderOptions options_;

@@ -485,6 +485,41 @@ TEST(Sender, probes_with_growing_delays_that_hello_does_not_reset) {
   EXPECT_LE(s.now() - lost, 110ms) << "RESUMED resets it";
 }
 
+// L4: a receiver that was away is used again within a second or two of its return; after a long outage within ten.
+TEST(Sender, probes_each_second_while_an_outage_is_young) {
+  Ready s(1);
+  s.lose(0);
+  Instant away = s.now();
+  Duration early{}, late{};
+  while (s.now() - away < 3600s) {
+    Instant lost = s.now();
+    while (!has(s.take(), "connect r0")) s.pass(20ms);
+    Duration waited = s.now() - lost;
+    if (lost - away < 60s) early = std::max(early, waited);
+    late = std::max(late, waited);
+    s.sender().disconnected(0, "net.refused", s.now());
+  }
+  EXPECT_LE(early, 1s + 20ms);
+  EXPECT_GT(early, 500ms);
+  EXPECT_GT(late, 5s);
+  EXPECT_LE(late, 10s + 20ms);
+}
+
+// S7: who takes the connection and ends it, with or without a HELLO, is backed off from further each time.
+TEST(Sender, probes_who_drops_it_with_growing_delays) {
+  Ready s(1);
+  s.lose(0);
+  Duration longest{};
+  for (int i = 0; i < 12; ++i) {
+    Instant lost = s.now();
+    while (!has(s.take(), "connect r0")) s.pass(10ms);
+    longest = std::max(longest, s.now() - lost);
+    s.sender().reached(0);
+    s.sender().disconnected(0, "net.reset", s.now());
+  }
+  EXPECT_GT(longest, 3s);
+}
+
 TEST(Sender, disconnects_who_breaks_the_protocol) {
   std::vector<std::function<void(Ready&)>> faults = {
       [](Ready& s) { s.ack(0, 1, 0, 31); },

@@ -12,15 +12,17 @@ const Alarm* Alarms::find(const std::vector<Alarm>& in, const Alarm& what) const
 }
 
 void Alarms::update(std::vector<Alarm> now_wrong, WallTime now) {
-  if (now_wrong.size() > kMax) now_wrong.resize(kMax);
+  std::vector<Alarm> next;
   for (Alarm& a : now_wrong) {
+    if (next.size() == kMax || find(next, a)) continue;
     const Alarm* before = find(list_, a);
     a.since = before ? before->since : now;
     if (!before) log_error("alarm_raised", {{"code", a.code}, {"about", a.about}, {"text", a.text}});
+    next.push_back(std::move(a));
   }
   for (const Alarm& a : list_)
-    if (!find(now_wrong, a)) log_info("alarm_over", {{"code", a.code}, {"about", a.about}});
-  list_ = std::move(now_wrong);
+    if (!find(next, a)) log_info("alarm_over", {{"code", a.code}, {"about", a.about}});
+  list_ = std::move(next);
 }
 
 }  // namespace ph::admin

@@ -27,7 +27,7 @@ class Alarms {
  public:
   static constexpr size_t kMax = 100;  // the rest is not listed; a node in such a state has a few causes, not hundreds
 
-  /// `now_wrong`: all of it, in the order to show; `since` is filled in here.
+  /// `now_wrong`: all of it, in the order to show; `since` is filled in here. Of the same alarm the first counts.
   void update(std::vector<Alarm> now_wrong, WallTime now);
   const std::vector<Alarm>& list() const { return list_; }
 

@@ -21,6 +21,13 @@ TEST(Alarms, keep_the_time_at_which_each_was_raised) {
   EXPECT_EQ(to_unix_ms(alarms.list()[0].since), 5000) << "over, then raised again";
 }
 
+TEST(Alarms, list_each_once) {
+  Alarms alarms;
+  alarms.update({{"store_damaged", "store", "first"}, {"store_damaged", "store", "second"}}, from_unix_ms(1));
+  ASSERT_EQ(alarms.list().size(), 1u);
+  EXPECT_EQ(alarms.list()[0].text, "first");
+}
+
 TEST(Alarms, are_bounded) {
   Alarms alarms;
   std::vector<Alarm> many;

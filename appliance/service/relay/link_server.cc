@@ -228,8 +228,10 @@ LinkServer::~LinkServer() {
 
 Result<> LinkServer::start() {
   PH_ASSIGN(listener_,
-            network_.listen(options_.bind, {.tls = options_.tls, .connections_max = options_.connections_max},
-                            [this](std::unique_ptr<port::Connection>&& c) { return accepted(std::move(c)); }));
+            network_.listen(
+                options_.bind,
+                {.tls = options_.tls, .connections_max = options_.connections_max, .accepts_a_second = kAcceptsASecond},
+                [this](std::unique_ptr<port::Connection>&& c) { return accepted(std::move(c)); }));
   log_info("link_listening", {{"address", listener_->local().to_string()}, {"tls", options_.tls != nullptr}});
   tick();
   return {};

@@ -45,7 +45,8 @@ class LinkServer {
   static constexpr uint64_t kSessionCredit = 16 * 1024 * 1024;
   static constexpr uint64_t kTotalCredit = 24 * 1024 * 1024;
   static constexpr uint64_t kMinCredit = 256 * 1024;
-  static constexpr Duration kIdleTimeout = 90s;  // a sender pings long before
+  static constexpr size_t kAcceptsASecond = 150;  // more wait in the kernel: 2,000 agents may come back at once (L2)
+  static constexpr Duration kIdleTimeout = 90s;   // a sender pings long before
 
   LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake);
   ~LinkServer();

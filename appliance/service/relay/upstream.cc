@@ -47,6 +47,7 @@ class Upstream::Link : public port::ConnectionHandler {
 
   // --- port::ConnectionHandler
   void on_open(port::Connection&) override {
+    up_.sender_->reached(index_);
     send(link::encode(link::Hello{.node = up_.options_.self,
                                   .name = up_.options_.node_name,
                                   .site = up_.options_.site,
