@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,9 @@
 
 namespace ph {
 
+/// What [tls] says, for a link.
+io::TlsOptions tls_options(const settings::Tls& from);
+
 class Node {
  public:
   explicit Node(settings::Settings settings);
@@ -48,6 +52,9 @@ class Node {
   void run();
   /// From any thread.
   void stop();
+  /// On the loop: puts to use what can change while it runs: the log's level, and certificates, keys and revocation
+  /// lists, whose files are read again. All of it or nothing. Connections stay. Errors: tls.*
+  Result<> reload(const settings::Settings& fresh);
   io::IoLoop& loop() { return loop_; }
   /// Why run() ended at once: a port that is taken, say.
   const std::optional<Error>& failure() const { return failed_; }
@@ -79,6 +86,7 @@ class Node {
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
   void fill_services(admin::Status& s) const;
+  void fill_transport(admin::Numbers& to) const;
 
   settings::Settings settings_;
   route::RouteTable routes_;
@@ -92,8 +100,8 @@ class Node {
   Instant started_{};
   std::optional<Error> failed_;
   bool stopping_ = false;
-  std::shared_ptr<port::TlsContext> tls_;       // links, both ways
-  std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
+  std::shared_ptr<port::TlsContext> tls_;                                              // links, both ways
+  std::map<settings::ClientCertificate, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;

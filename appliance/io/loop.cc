@@ -59,7 +59,7 @@ class IoTimer final : public port::Timer {
 
 LoopState::LoopState()
     : read_buffer(std::make_unique_for_overwrite<char[]>(kReadBufferBytes)),
-      tls_handshake_timeout(kTlsHandshakeTimeout),
+      handshake_timeout(kHandshakeTimeout),
       resolver(std::make_unique<Resolver>(*this)),
       random(random_seed()) {}
 
@@ -209,8 +209,8 @@ Random& IoLoop::random() {
 const LoopCounters& IoLoop::counters() const {
   return state_->counters;
 }
-void IoLoop::set_tls_handshake_timeout(Duration timeout) {
-  state_->tls_handshake_timeout = timeout;
+void IoLoop::set_handshake_timeout(Duration timeout) {
+  state_->handshake_timeout = timeout;
 }
 asio::io_context& IoLoop::context() {
   return state_->context;

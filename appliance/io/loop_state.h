@@ -55,7 +55,7 @@ struct LoopState {
   std::unique_ptr<char[]> plain_buffer;  // kPlainBufferBytes: what read_buffer decrypts to; made when first needed
   std::vector<std::shared_ptr<Socket>> dirty;
   std::deque<std::shared_ptr<Socket>> handshakes;
-  Duration tls_handshake_timeout;
+  Duration handshake_timeout;
   std::vector<std::unique_ptr<OutputQueue>> spare_outputs;
   std::unique_ptr<Resolver> resolver;
   LoopCounters counters;

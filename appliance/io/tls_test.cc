@@ -207,7 +207,7 @@ TEST_F(Tls, garbage_on_a_tls_port_reaches_no_handler) {
 
 TEST_F(Tls, a_stalled_handshake_is_bounded) {
   IoLoop loop;
-  loop.set_tls_handshake_timeout(50ms);
+  loop.set_handshake_timeout(50ms);
   Server server(loop, listening(ours("server")));
   int descriptor = plain_socket(server.at());
   (void)!::send(descriptor, "\x16\x03\x01", 3, MSG_NOSIGNAL);  // and then nothing
