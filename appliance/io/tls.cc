@@ -111,8 +111,9 @@ Result<> TlsMaterial::read_files(const TlsOptions& options) {
   if (!options.crl_file.empty()) {
     if (int code = mbedtls_x509_crl_parse_file(revoked_.get(), options.crl_file.c_str()); code != 0)
       return bad_file(options.crl_file, code);
-    if (mbedtls_x509_time_is_past(&revoked_->next_update))
-      log_warn("revocation_list_expired", {{"file", options.crl_file}, {"effect", "certificates are refused"}});
+    for (const mbedtls_x509_crl* list = revoked_.get(); list && list->raw.p; list = list->next)
+      if (mbedtls_x509_time_is_past(&list->next_update))
+        log_warn("revocation_list_expired", {{"file", options.crl_file}, {"effect", "certificates are refused"}});
   }
   if (!options.certificate_file.empty()) {
     int code = mbedtls_x509_crt_parse_file(own_.get(), options.certificate_file.c_str());

@@ -224,6 +224,7 @@ TEST_F(Tls, a_stalled_handshake_is_bounded) {
 
 TEST_F(Tls, many_handshakes_do_not_starve_who_is_connected) {
   IoLoop loop;
+  loop.set_handshake_timeout(kTestBound);  // 60 of them on a busy machine
   Server server(loop, listening(ours("server")));
   Server plain(loop, {}, [](Recorder& there) {
     there.at_data = [](port::Connection& connection, ByteView bytes) {
@@ -247,9 +248,15 @@ TEST_F(Tls, many_handshakes_do_not_starve_who_is_connected) {
     clients.push_back(std::make_unique<Recorder>());
     clients.back()->connection = loop.connect(server.at(), connecting(client_context), *clients.back());
   }
+  // How many answers came between two handshakes depends on when the kernel hands over a packet; that some came while
+  // others still waited does not.
   int before = answers;
-  PH_EXPECT_SOON(loop, server.clients.size() == 30);
-  EXPECT_GT(answers - before, 20) << "answers while 60 handshakes were computed";
+  int while_waiting = 0;
+  PH_EXPECT_SOON(loop, [&] {
+    if (server.clients.size() < 30) while_waiting = answers - before;
+    return server.clients.size() == 30;
+  }());
+  EXPECT_GE(while_waiting, 3) << "answers while 60 handshakes were computed";
 }
 
 TEST_F(Tls, twenty_megabytes_come_back_unchanged) {
