@@ -10,6 +10,7 @@
 #include "core/settings/difference.h"
 #include "host/notify.h"
 #include "io/config_file.h"
+#include "io/descriptor_limit.h"
 #include "io/http_unix.h"
 #include "io/level_store.h"
 #include "io/pki.h"
@@ -110,6 +111,7 @@ int spool_verb(const std::string& verb, const std::string& route, const spool::S
 
 int run(const std::string& config) {
   io::ignore_signals();
+  io::raise_descriptor_limit();
   auto text = io::read_config_text(config);
   if (!text) return say(kInvalid, text.error());
   auto settings = parse(*text, config);
