@@ -58,7 +58,8 @@ struct LoopCounters {
   Counter accept_pauses;       // out of descriptors
   Counter connected;
   Counter connect_failures;
-  Counter handshakes;  // TLS, completed
+  Counter handshakes;        // TLS, completed
+  Counter handshakes_begun;  // by the first byte of the peer, or by us
   Counter handshake_failures;
   Counter upgrades;  // WebSocket, completed
   Counter upgrade_failures;
@@ -99,7 +100,8 @@ class IoLoop final : public port::Loop, public port::Network {
                                                  port::AcceptFn accept) override;
 
   /// Time for each of the steps between a TCP connection and on_open: PROXY header, TLS handshake, WebSocket upgrade;
-  /// default 10 s. For steps that begin after the call.
+  /// default 10 s. For steps that begin after the call. What waits for its turn here is not given up for it, and a TLS
+  /// handshake has the time once more from its first bytes on.
   void set_handshake_timeout(Duration timeout);
 
   const LoopCounters& counters() const;

@@ -165,6 +165,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   bool waiting_writable_ = false;
   bool notify_armed_ = false;
   bool handshake_queued_ = false;
+  bool handshake_begun_ = false;
   bool showing_ = false;  // inside on_data
   bool reshow_posted_ = false;
   bool input_ended_ = false;

@@ -190,7 +190,7 @@ void Socket::secure(const port::TlsContext& context, bool server, const std::str
 void Socket::handshake_soon() {
   if (handshake_queued_) return;
   handshake_queued_ = true;
-  loop_.handshake_later(shared_from_this());
+  loop_.handshake_later(shared_from_this(), handshake_begun_ || !listener_);
 }
 
 void Socket::handshake_now() {
@@ -203,6 +203,11 @@ void Socket::handshake_now() {
     if (got == 0) tls_->end_input();
     if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
       return handshake_failed(std::strerror(errno));
+  }
+  if (!handshake_begun_) {
+    handshake_begun_ = true;
+    loop_.counters.handshakes_begun.add();
+    set_deadline(loop_.handshake_timeout);
   }
   auto outcome = tls_->handshake();
   tls_->stash();
@@ -281,6 +286,10 @@ void Socket::deadline_passed() {
       finish(Error{port::net_errors::proxy, peer_.address + ": the PROXY header took too long", 0});
       break;
     case Phase::handshaking:
+      if (handshake_queued_) {  // it is we who are late
+        set_deadline(loop_.handshake_timeout);
+        break;
+      }
       loop_.counters.handshake_failures.add();
       finish(Error{port::net_errors::tls, peer_.address + ": the TLS handshake took too long", 0});
       break;

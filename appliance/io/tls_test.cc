@@ -259,6 +259,26 @@ TEST_F(Tls, many_handshakes_do_not_starve_who_is_connected) {
   EXPECT_GE(while_waiting, 3) << "answers while 60 handshakes were computed";
 }
 
+TEST_F(Tls, of_many_handshakes_the_first_are_through_before_the_last_begin) {
+  IoLoop loop;
+  loop.set_handshake_timeout(kTestBound);
+  uint64_t begun_at_first = 0;
+  Server server(loop, listening(ours("server")), [&](Recorder&) {
+    if (begun_at_first == 0) begun_at_first = loop.counters().handshakes_begun.value();
+  });
+  std::vector<std::unique_ptr<Recorder>> clients;
+  auto client_context = ours("client");
+  for (int i = 0; i < 60; ++i) {
+    clients.push_back(std::make_unique<Recorder>());
+    clients.back()->connection = loop.connect(server.at(), connecting(client_context), *clients.back());
+  }
+  PH_EXPECT_SOON(loop, server.clients.size() == 60);
+  EXPECT_EQ(loop.counters().handshakes_begun.value(), 120u);
+  // 60 of them are the clients' own beginnings.
+  EXPECT_LT(begun_at_first, 60u + 30u) << "or a crowd would time out all together";
+  EXPECT_EQ(loop.counters().handshake_failures.value(), 0u);
+}
+
 TEST_F(Tls, twenty_megabytes_come_back_unchanged) {
   IoLoop loop;
   Server server(loop, listening(ours("server")), [](Recorder& there) {
