@@ -14,7 +14,9 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+constexpr size_t kHashThreads = 2;          // for passwords
+constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
+constexpr Duration kShutdownBound = 8s;     // an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -52,6 +54,7 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.channel.client_id_max = from.client_id_max;
   out.channel.receive_max = static_cast<uint16_t>(std::min<uint32_t>(from.awaiting_rel_max, UINT16_MAX));
   out.channel.connect_timeout = from.connect_timeout;
+  out.channel.keep_alive_max = static_cast<uint16_t>(from.keep_alive_max / 1s);
   out.session.inflight_max = from.inflight_max;
   out.session.mqueue_messages_max = from.mqueue_messages_max;
   out.session.mqueue_bytes_max = from.mqueue_bytes_max.value;
@@ -71,6 +74,13 @@ io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
       return io::PeerCertificate::required;
   }
   return io::PeerCertificate::required;
+}
+
+std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
+  std::vector<broker::AuthMethod> out;
+  for (settings::AuthMethod m : from)
+    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
+  return out;
 }
 
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
@@ -109,10 +119,11 @@ Result<> Node::open() {
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
+  PH_TRY(open_access());
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
-  PH_TRY(open_api());
+  watch_far();
   return {};
 }
 
@@ -202,10 +213,6 @@ Result<> Node::open_spools() {
                                                   *dead_letters_));
       s.sources.push_back(std::move(made));
     }
-    s.retention->on_far([this, name = r.name](uint64_t sequence) {
-      if (intake_) intake_->far_reached(name, sequence);
-      if (tap_) tap_->far_reached(name, sequence);
-    });
   }
   return {};
 }
@@ -261,11 +268,11 @@ Result<> Node::open_broker() {
   broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
-    // Credentials are not checked yet, so a listener that does not allow anonymous clients has none.
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
     options.listeners.push_back({at, l.tls ? tls_mqtt_.at(l.client_certificate) : nullptr, l.connections_max, anonymous,
                                  l.protocol == settings::ListenerProtocol::ws ? l.path : "", l.proxy_protocol});
   }
+  options.security = {policy_, auth_methods(settings_.broker.access.authn.order), &crypto_, nullptr};
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -273,7 +280,12 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
+  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
+  options.security.jobs = jobs_.get();
+  const auto durability =
+      settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync : broker::Durability::lazy;
+  PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
+  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};
 }
 
@@ -342,14 +354,25 @@ Result<> Node::open_receiver() {
   return {};
 }
 
+/// Once those exist who are to be told: a route says at once how far it is, and before a restart they may not have
+/// heard.
+void Node::watch_far() {
+  for (size_t i = 0; i < spools_.size(); ++i) {
+    if (!spools_[i].retention) continue;
+    spools_[i].retention->on_far([this, name = settings_.routes[i].name](uint64_t sequence) {
+      if (intake_) intake_->far_reached(name, sequence);
+      if (tap_) tap_->far_reached(name, sequence);
+    });
+  }
+}
+
 Result<> Node::open_api() {
-  PH_ASSIGN(api_,
-            io::HttpUnixServer::listen(
-                loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
-                  if (request.method == "GET" && (request.target == "/api/v5/status" || request.target == "/status"))
-                    return {200, "application/json", admin::to_json(status())};
-                  return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
-                }));
+  PH_ASSIGN(api_, io::HttpUnixServer::listen(
+                      loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
+                        if (request.method == "GET" && admin::is_status_path(request.target))
+                          return {200, "application/json", admin::to_json(status())};
+                        return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
+                      }));
   return {};
 }
 
@@ -370,6 +393,8 @@ void Node::run() {
     if (auto ok = link_server_->start(); !ok) {
       failed_ = ok.error();
     }
+  alarm_timer_ = loop_.make_timer();
+  watch_alarms();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -400,9 +425,12 @@ void Node::shut_down() {
       ++*writing;
       s->persist_now([writing] { --*writing; });
     }
-  auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
+  auto done = [&] {
+    return *writing == 0 && (!broker_ || broker_->drained()) && !committer_->busy() && disk_->waiting() == 0;
+  };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
+  alarm_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

@@ -16,10 +16,12 @@
 #include "core/route/route_table.h"
 #include "core/settings/settings.h"
 #include "host/notify.h"
+#include "io/crypto.h"
 #include "io/directory_lock.h"
 #include "io/disk_queue.h"
 #include "io/http_unix.h"
 #include "io/inotify.h"
+#include "io/job_pool.h"
 #include "io/level_store.h"
 #include "io/loop.h"
 #include "io/posix_files.h"
@@ -27,6 +29,7 @@
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
 #include "service/broker/broker.h"
+#include "service/broker/journal.h"
 #include "service/relay/files_target.h"
 #include "service/relay/intake.h"
 #include "service/relay/link_server.h"
@@ -46,8 +49,10 @@ class Node {
   explicit Node(settings::Settings settings);
   ~Node();
 
-  /// Opens stores, recovers, constructs and listens. Errors name the place; nothing is left running after one.
+  /// Opens stores, recovers and constructs. Errors name the place; nothing is left running after one.
   Result<> open();
+  /// Answers at the API's socket. After open().
+  Result<> open_api();
   /// Runs until stop(), then ends in order.
   void run();
   /// From any thread.
@@ -75,14 +80,21 @@ class Node {
   Result<> open_tls();
   Result<> open_spools();
   Result<> open_agent();
+  Result<> open_access();
   Result<> open_broker();
   Result<> open_targets();
   Result<> open_receiver();
-  Result<> open_api();
+  void watch_far();
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;
   void shut_down();
-  admin::Status status() const;
+  void update_alarms();
+  void watch_alarms();
+  void add_store_alarms(std::vector<admin::Alarm>& to) const;
+  void add_spool_alarms(std::vector<admin::Alarm>& to) const;
+  void add_link_alarms(std::vector<admin::Alarm>& to) const;
+  void add_broker_alarms(std::vector<admin::Alarm>& to) const;
+  admin::Status status();
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
   void fill_services(admin::Status& s) const;
@@ -100,6 +112,8 @@ class Node {
   Instant started_{};
   std::optional<Error> failed_;
   bool stopping_ = false;
+  admin::Alarms alarms_;
+  std::unique_ptr<port::Timer> alarm_timer_;
   std::shared_ptr<port::TlsContext> tls_;                                              // links, both ways
   std::map<settings::ClientCertificate, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 
@@ -108,8 +122,12 @@ class Node {
   std::unique_ptr<chunk::FilesSink> files_sink_;
   std::vector<RouteSpool> spools_;  // by route
   std::unique_ptr<agent::Agent> agent_;
+  io::MbedCrypto crypto_;
+  security::PolicyPtr policy_;
   std::vector<std::unique_ptr<io::IoLoop>> worker_loops_;
+  std::unique_ptr<io::IoJobPool> jobs_;  // answers to the loops: it ends before they do
   std::unique_ptr<relay::Tap> tap_;
+  std::unique_ptr<broker::Journal> journal_;
   std::unique_ptr<broker::Broker> broker_;
   std::vector<std::thread> worker_threads_;
   std::vector<std::unique_ptr<relay::FilesTarget>> files_targets_;

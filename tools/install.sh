@@ -17,7 +17,7 @@ esac
 build=(g++ cmake ninja-build pkg-config ccache mold "$boost" libmbedtls-dev libleveldb-dev libsnappy-dev
   libtomlplusplus-dev libsystemd-dev libfmt-dev libspdlog-dev libcli11-dev libzstd-dev zlib1g-dev libgtest-dev
   libgmock-dev libbenchmark-dev)
-test=(python3 python3-pytest python3-paho-mqtt mosquitto-clients procps strace openssl)
+test=(python3 python3-pytest python3-paho-mqtt mosquitto mosquitto-clients procps strace openssl)
 interop=()
 command -v npm >/dev/null || interop=(nodejs npm) # whoever has them from elsewhere keeps them
 demo=(python3 mosquitto-clients procps)

@@ -47,6 +47,8 @@ class ChannelHost : public Output {
   /// Answer, now or later, with Channel::suback() or unsuback().
   virtual void on_subscribe(const mqtt::Subscribe& subscribe) = 0;
   virtual void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) = 0;
+  /// A QoS 2 message was released. True: PUBCOMP has to wait, Channel::pubcomp() sends it.
+  virtual bool delays_pubcomp(uint16_t packet_id, ReasonCode reason) = 0;
   /// The last call about the session: detach it. Made once for each accept(), never without.
   virtual void on_end(const ChannelEnd& end) = 0;
   virtual void pause_reading(bool paused) = 0;
@@ -82,6 +84,7 @@ class Channel {
   void refuse(ReasonCode reason);
   /// To on_publish() that said nothing. The session knows already (Session::taken()).
   void answer(uint16_t packet_id, uint8_t qos, ReasonCode reason);
+  void pubcomp(uint16_t packet_id, ReasonCode reason);
   void suback(uint16_t packet_id, std::vector<ReasonCode> reasons);
   void unsuback(uint16_t packet_id, std::vector<ReasonCode> reasons);
   /// The broker ends the connection: takeover, shutdown, a bound. DISCONNECT with the reason in version 5.
@@ -102,6 +105,8 @@ class Channel {
     uint8_t qos = 0;
     bool ready = false;
     ReasonCode reason = ReasonCode::success;
+    /// QoS 2 that the session has is counted there, a repeat of it not at all.
+    bool counted() const { return qos == 1 || !ready; }
   };
 
   Consumed take_packets(ByteView bytes, Instant now);
@@ -119,8 +124,10 @@ class Channel {
   void fail(ReasonCode reason);
   void finish(const ChannelEnd& end);
   void set_pause(Pause why, bool on);
+  size_t unacknowledged() const;
+  /// False if the client has no room for it: then it is not sent [MQTT-3.1.2-24], and an open connection ends.
   template <class P>
-  void send(const P& packet);
+  bool send(const P& packet);
 
   ChannelHost& host_;
   const ChannelLimits& limits_;
@@ -138,6 +145,7 @@ class Channel {
   std::string held_;  // what came while opening, and the part of a packet left of it
   std::vector<std::string> aliases_;
   Ring<PendingAck> acks_;
+  size_t acks_counted_ = 0;  // of acks_, those that unacknowledged() has to add to the session's awaiting_release()
 };
 
 }  // namespace ph::session

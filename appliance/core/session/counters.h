@@ -50,6 +50,11 @@ struct Counters {
   Counter keep_alive_timeouts;
   Counter slow_consumers;  // connections closed for not reading
   Counter moves;           // sessions that came from another worker
+  Counter logins_failed;   // CONNECTs with credentials that are not right, or that needed some
+  Counter connects_shed;   // CONNECTs refused since there was too much to do
+  Counter banned;          // CONNECTs and connections of banned clients
+  Counter publish_denied;  // PUBLISHes and wills that were not allowed
+  Counter subscribe_denied;
   std::array<Counter, static_cast<size_t>(Drop::count_)> drops;
 
   void drop(Drop reason, uint64_t n = 1) { drops[static_cast<size_t>(reason)].add(n); }

@@ -26,7 +26,8 @@ const Slice& Outgoing::payload() {
 const MessagePtr& Outgoing::share() {
   if (!shared_)
     shared_ = std::make_shared<Message>(Message{std::string(view_.topic), payload(), std::string(view_.properties),
-                                                view_.qos, view_.retain, view_.expiry, view_.received});
+                                                view_.qos, view_.retain, view_.expiry, view_.received,
+                                                numbers_ ? numbers_->next() : 0});
   return shared_;
 }
 

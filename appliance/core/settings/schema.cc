@@ -3,7 +3,9 @@
 
 #include <limits>
 
+#include "core/settings/access.h"
 #include "core/settings/key.h"
+#include "core/settings/rows.h"
 
 namespace ph::settings {
 namespace {
@@ -380,6 +382,8 @@ const Table<Broker>& broker_table() {
           integer("workers", &Broker::workers, 0, 256, "Threads; 0: one per core."),
           size("packet_max", &Broker::packet_max, 1_KiB, 256_MiB, "Longest packet."),
           duration("connect_timeout", &Broker::connect_timeout, 1s, 600s, "From the connection to CONNECT."),
+          duration("keep_alive_max", &Broker::keep_alive_max, 1s, 65'535s,
+                   "A version 5 client that asks for a longer keep-alive, or for none, is given this one."),
           integer("inflight_max", &Broker::inflight_max, 1, 65'535, "Unacknowledged QoS 1 and 2 messages to a client."),
           integer("mqueue_messages_max", &Broker::mqueue_messages_max, 0, 10'000'000,
                   "Messages that wait for a client; then QoS 0, then the oldest, are dropped and counted."),
@@ -391,42 +395,15 @@ const Table<Broker>& broker_table() {
                   "QoS 2 messages of a client that await PUBREL."),
           duration("session_expiry", &Broker::session_expiry, 0s, 3650 * kDay,
                    "Life of an offline session of a client of version 3."),
+          choice<Broker, Durability, Durability>(
+              "durability", &Broker::durability, {{"fsync", Durability::fsync}, {"lazy", Durability::lazy}},
+              "fsync: QoS 1 and 2 to sessions that outlive their connection, their subscriptions and retained messages "
+              "are acknowledged once they are on disk. lazy: at once, and written within a second."),
           integer("sessions_max", &Broker::sessions_max, 1, 100'000'000, "Sessions, online and offline."),
           integer("retained_max", &Broker::retained_max, 0, 100'000'000, "Retained messages."),
-      });
+      },
+      {std::begin(kAccessInner), std::end(kAccessInner)});
   return table;
-}
-
-/// A table of the root; nullptr if it is not there or no table.
-const Value* table_at(const Value& root, std::string_view key, std::string_view shown, Diagnostics& out) {
-  const Entry* entry = root.find(key);
-  if (!entry || entry->value.is(Value::Kind::broken)) return nullptr;
-  if (entry->value.is(Value::Kind::table)) return &entry->value;
-  const bool doubled = entry->value.is(Value::Kind::array) && entry->value.by_header;
-  const std::string name(shown);
-  out.error(entry->place, "`" + name + "` must be a table, not " + std::string(kind_name(entry->value.kind)),
-            doubled ? "there is only one: write [" + name + "]" : "write [" + name + "]");
-  return nullptr;
-}
-
-/// Reads [[key]] into rows, one per element, so that indexes of rows and elements agree.
-template <class Row>
-void read_rows(const Value& parent, std::string_view key, const Table<Row>& table, std::vector<Row>& rows,
-               Diagnostics& out) {
-  const Entry* entry = parent.find(key);
-  if (!entry || entry->value.is(Value::Kind::broken)) return;
-  const std::string path(table.info().path);
-  if (!entry->value.is(Value::Kind::array)) {
-    out.error(entry->place, "`" + path + "` must be an array of tables", "write [[" + path + "]]");
-    return;
-  }
-  for (const Value& item : entry->value.items) {
-    rows.emplace_back();
-    if (item.is(Value::Kind::table))
-      table.read(item, rows.back(), out);
-    else
-      out.error(item.place, "`" + path + "` must hold tables, not " + std::string(kind_name(item.kind)));
-  }
 }
 
 void read_routes(const Value& root, Settings& into, Diagnostics& out) {
@@ -461,11 +438,15 @@ const std::vector<NotBuilt>& not_built() {
 }
 
 const std::vector<TableInfo>& schema() {
-  static const std::vector<TableInfo> tables = {
-      node_table().info(),     agent_table().info(), receiver_table().info(), category_table().info(),
-      upstream_table().info(), route_table().info(), spool_table().info(),    listener_table().info(),
-      tls_table().info(),      api_table().info(),   log_table().info(),      broker_table().info(),
-  };
+  static const std::vector<TableInfo> tables = [] {
+    std::vector<TableInfo> out = {
+        node_table().info(),     agent_table().info(), receiver_table().info(), category_table().info(),
+        upstream_table().info(), route_table().info(), spool_table().info(),    listener_table().info(),
+        tls_table().info(),      api_table().info(),   log_table().info(),      broker_table().info(),
+    };
+    for (TableInfo& t : access_tables()) out.push_back(std::move(t));
+    return out;
+  }();
   return tables;
 }
 
@@ -487,7 +468,10 @@ void read_settings(const Value& root, Settings& into, Diagnostics& out) {
   if (const Value* t = table_at(root, "tls", "tls", out)) tls_table().read(*t, into.tls.emplace(), out);
   if (const Value* t = table_at(root, "api", "api", out)) api_table().read(*t, into.api, out);
   if (const Value* t = table_at(root, "log", "log", out)) log_table().read(*t, into.log, out);
-  if (const Value* t = table_at(root, "broker", "broker", out)) broker_table().read(*t, into.broker, out);
+  if (const Value* t = table_at(root, "broker", "broker", out)) {
+    broker_table().read(*t, into.broker, out);
+    read_access(*t, into.broker.access, out);
+  }
 }
 
 }  // namespace ph::settings

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/time.h"
+#include "core/settings/access.h"
 
 namespace ph::settings {
 
@@ -139,10 +140,14 @@ struct Api {
 struct Log {
   LogLevel level = LogLevel::info;
 };
+/// When MQTT acknowledgements leave: after the disk has what they stand for, or at once.
+enum class Durability { fsync, lazy };
+
 struct Broker {
   uint32_t workers = 0;  // 0: one per core
   Bytes packet_max{limits::kMqttPacketMax};
   Duration connect_timeout = limits::kConnectTimeout;
+  Duration keep_alive_max = std::chrono::seconds(65'535);  // all that the protocol allows, and none at all
   uint32_t inflight_max = limits::kInflightMax;
   uint32_t mqueue_messages_max = limits::kMqueueMessagesMax;
   Bytes mqueue_bytes_max{limits::kMqueueBytesMax};
@@ -151,8 +156,10 @@ struct Broker {
   uint32_t client_id_max = limits::kClientIdMax;
   uint32_t awaiting_rel_max = 100;
   Duration session_expiry = std::chrono::hours(2);
+  Durability durability = Durability::fsync;
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
+  Access access;
 };
 
 struct Settings {

@@ -7,21 +7,36 @@
 
 namespace ph::broker {
 
+bool BrokerOptions::anonymous_allowed(size_t listener, ByteView peer) const {
+  switch (listeners[listener].allow_anonymous) {
+    case Anonymous::always:
+      return true;
+    case Anonymous::never:
+      return false;
+    case Anonymous::loopback:
+      break;
+  }
+  const auto address = security::address_of_peer(peer);
+  return address && address->is_loopback();
+}
+
 Broker::Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap,
-               port::Loop* event_loop)
-    : options_(std::move(options)), event_loop_(event_loop) {
+               port::Loop* event_loop, Journal* journal)
+    : options_(std::move(options)), event_loop_(event_loop), journal_(journal) {
   PH_ASSERT(!places.empty() && places.size() <= 64, "1 to 64 workers");
   std::vector<Worker*> all;
   for (uint32_t i = 0; i < places.size(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(i, options_, *places[i].loop, *places[i].network, tap));
+    workers_.push_back(std::make_unique<Worker>(i, options_, *places[i].loop, *places[i].network, tap, journal));
     all.push_back(workers_.back().get());
   }
   for (auto& w : workers_) w->set_peers(all);
+  if (journal) journal->set_members({all.begin(), all.end()});
 }
 
 Broker::~Broker() = default;
 
 Result<> Broker::start() {
+  if (journal_) PH_TRY(recover());
   for (const auto& listener : options_.listeners) endpoints_.push_back(listener.endpoint);
   // The first worker learns the ports that the kernel chose, the others join them.
   for (auto& w : workers_) {
@@ -32,7 +47,19 @@ Result<> Broker::start() {
 }
 
 void Broker::stop() {
-  for (auto& w : workers_) w->loop().post([worker = w.get()] { worker->stop(); });
+  for (auto& w : workers_)
+    w->loop().post([this, worker = w.get()] {
+      worker->stop();
+      stopped_.fetch_add(1, std::memory_order_release);
+    });
+}
+
+bool Broker::drained() const {
+  return stopped_.load(std::memory_order_acquire) == workers_.size() && (!journal_ || journal_->idle());
+}
+
+void Broker::set_policy(const security::PolicyPtr& policy) {
+  for (auto& w : workers_) w->loop().post([worker = w.get(), policy] { worker->set_policy(policy); });
 }
 
 BrokerStats Broker::stats() const {
@@ -53,6 +80,11 @@ BrokerStats Broker::stats() const {
     s.keep_alive_timeouts += c.keep_alive_timeouts.get();
     s.slow_consumers += c.slow_consumers.get();
     s.moves += c.moves.get();
+    s.logins_failed += c.logins_failed.get();
+    s.connects_shed += c.connects_shed.get();
+    s.banned += c.banned.get();
+    s.publish_denied += c.publish_denied.get();
+    s.subscribe_denied += c.subscribe_denied.get();
     for (size_t i = 0; i < s.drops.size(); ++i) s.drops[i] += c.drops[i].get();
   }
   s.retained = workers_.front()->counters().retained.get();  // every worker has all of them
@@ -63,7 +95,8 @@ void Broker::publish(port::Message message, std::move_only_function<void(Result<
   auto answer = [loop = event_loop_, done = std::move(done)](Result<> result) mutable {
     loop->post([done = std::move(done), result = std::move(result)]() mutable { done(std::move(result)); });
   };
-  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.qos > 2)
+  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.topic.size() > UINT16_MAX ||
+      message.qos > 2)
     return answer(fail(errors::bad_topic, message.topic));
   Worker& worker = *workers_[std::hash<std::string>{}(message.topic) % workers_.size()];
   if (worker.overloaded()) return answer(fail(errors::busy, "worker mailbox over its bound"));

@@ -15,12 +15,15 @@ port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   if (socket_->unsent_bytes() > worker_.options().output_max) channel_.kick(mqtt::ReasonCode::quota_exceeded);
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   worker_.context().counters.bytes_in.add(consumed.bytes);
+  if (client && client->parked) worker_.unpark(*client);
   return {consumed.bytes, consumed.wanted};
 }
 
 void ClientConnection::on_drained(port::Connection&) {
   worker_.on_uncongested(*this);
-  if (channel_.open()) channel_.session()->on_drained(worker_.loop().now());
+  if (!channel_.open()) return;
+  channel_.session()->on_drained(worker_.loop().now());
+  if (client->parked) worker_.unpark(*client);
 }
 
 void ClientConnection::on_close(port::Connection&, const Error&) {
@@ -57,6 +60,10 @@ void ClientConnection::on_subscribe(const mqtt::Subscribe& subscribe) {
 
 void ClientConnection::on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) {
   worker_.on_unsubscribe(*this, unsubscribe);
+}
+
+bool ClientConnection::delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) {
+  return worker_.delays_pubcomp(*this, packet_id, reason);
 }
 
 void ClientConnection::on_end(const session::ChannelEnd& end) {

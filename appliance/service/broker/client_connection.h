@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "port/network.h"
 
@@ -24,9 +25,10 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   const port::Peer& peer() const { return socket_->peer(); }
   uint64_t bytes_acked() const { return socket_->bytes_acked(); }
 
-  size_t listener = 0;       // index into the options' listeners
-  Client* client = nullptr;  // set by the worker between accept and end
-  uint32_t check = 0;        // the worker's: serial of the look that is due next
+  size_t listener = 0;                       // index into the options' listeners
+  Client* client = nullptr;                  // set by the worker between accept and end
+  uint32_t check = 0;                        // the worker's: serial of the look that is due next
+  std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
 
   // port::ConnectionHandler
   void on_open(port::Connection&) override {}
@@ -43,6 +45,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   std::optional<mqtt::ReasonCode> on_publish(const mqtt::Publish& publish) override;
   void on_subscribe(const mqtt::Subscribe& subscribe) override;
   void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) override;
+  bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
   void close() override { socket_->close(); }

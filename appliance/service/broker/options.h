@@ -4,18 +4,26 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/limits.h"
+#include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "core/session/session.h"
+#include "port/crypto.h"
 #include "port/network.h"
 
 namespace ph::broker {
 
 /// Who may connect without credentials that somebody checked.
 enum class Anonymous { loopback, always, never };
+
+/// How credentials are checked (authenticator.h).
+enum class AuthMethod : uint8_t { users, certificate };
+/// What the name in a verified client certificate becomes.
+enum class CertificateAs : uint8_t { nothing, username, client_id };
 
 struct ListenerOptions {
   port::Endpoint endpoint;
@@ -24,6 +32,16 @@ struct ListenerOptions {
   Anonymous allow_anonymous = Anonymous::loopback;
   std::string websocket_path;   // not empty: MQTT over WebSocket at this path
   bool proxy_protocol = false;  // connections begin with a PROXY header
+  std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
+  CertificateAs certificate_as = CertificateAs::nothing;
+};
+
+/// Who may do what. Without a policy only `allow_anonymous` counts, and everybody who is in may do everything.
+struct SecurityOptions {
+  security::PolicyPtr policy;  // at start; Broker::set_policy() later
+  std::vector<AuthMethod> order;
+  const port::Crypto* crypto = nullptr;  // must outlive the broker
+  port::JobPool* jobs = nullptr;         // must end before the loops do
 };
 
 struct BrokerOptions {
@@ -38,6 +56,10 @@ struct BrokerOptions {
   Duration stall_timeout = limits::kMqttStallTimeout;
   Duration v3_session_expiry = limits::kV3SessionExpiry;
   uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
+  SecurityOptions security;
+
+  /// `peer`: address with port.
+  bool anonymous_allowed(size_t listener, ByteView peer) const;
 };
 
 /// Sums over the workers. Counted since start unless said otherwise.
@@ -57,6 +79,11 @@ struct BrokerStats {
   uint64_t keep_alive_timeouts = 0;
   uint64_t slow_consumers = 0;
   uint64_t moves = 0;
+  uint64_t logins_failed = 0;
+  uint64_t connects_shed = 0;
+  uint64_t banned = 0;
+  uint64_t publish_denied = 0;
+  uint64_t subscribe_denied = 0;
   std::array<uint64_t, session::kDropNames.size()> drops{};  // by session::Drop, named by session::kDropNames
 
   uint64_t dropped(session::Drop reason) const { return drops[static_cast<size_t>(reason)]; }
@@ -65,6 +92,8 @@ struct BrokerStats {
 namespace errors {
 inline constexpr ErrorCode busy{"broker.busy"};
 inline constexpr ErrorCode bad_topic{"broker.bad_topic"};
+inline constexpr ErrorCode state_newer{"broker.state_newer"};
+inline constexpr ErrorCode state_damaged{"broker.state_damaged"};
 }  // namespace errors
 
 }  // namespace ph::broker

@@ -16,24 +16,34 @@ constexpr Duration kHeldBackCheck = 5ms;
 }  // namespace
 
 Worker::Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network,
-               port::MessageTap* tap)
+               port::MessageTap* tap, Journal* journal)
     : index_(index),
       options_(options),
       loop_(loop),
       network_(network),
       tap_(tap),
+      policy_(options.security.policy),
+      authenticator_(options, loop, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
       held_back_timer_(loop.make_timer()),
       ticker_(loop.make_timer()),
       wheel_(kWheelTicks) {
   context_.limits = options.session;
+  if (!journal) return;
+  durable_ = std::make_unique<DurableSessions>(index, *journal, loop, [this] { schedule_flush(); });
+  context_.keeper = durable_.get();
+  outgoing_.set_numbers(durable_.get());
 }
 
 Worker::~Worker() = default;
 
-Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpoint>& at) {
+void Worker::set_peers(std::vector<Worker*> workers) {
+  workers_ = std::move(workers);
   outboxes_.resize(workers_.size());
-  seen_.resize(workers_.size());
+  for (auto* per_worker : {&seen_, &covered_, &cover_due_, &cover_told_}) per_worker->resize(workers_.size());
+}
+
+Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpoint>& at) {
   std::vector<port::Endpoint> out;
   for (size_t i = 0; i < at.size(); ++i) {
     port::ListenOptions options;
@@ -78,6 +88,7 @@ void Worker::stop() {
   listeners_.clear();
   ticker_->cancel();
   for (auto& [id, connection] : connections_) connection->channel().kick(mqtt::ReasonCode::server_shutting_down);
+  push_outboxes();
 }
 
 // --- time
@@ -110,6 +121,7 @@ void Worker::tick() {
   }
   on_due(now);
   check_congested(now);
+  check_parked(now);
   retained_.sweep(now);
 }
 
@@ -192,7 +204,12 @@ void Worker::flush() {
   push_outboxes();
 }
 
+/// The journal first: what others learn from the mail must not be on disk before what it builds on.
 void Worker::push_outboxes() {
+  if (durable_) {
+    cover_seen();
+    durable_->flush();
+  }
   for (uint32_t w = 0; w < outboxes_.size(); ++w)
     if (outboxes_[w]) workers_[w]->deliver_mail(std::move(outboxes_[w]));
 }

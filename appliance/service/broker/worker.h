@@ -22,8 +22,10 @@
 #include "port/loop.h"
 #include "port/message_sink.h"
 #include "port/network.h"
+#include "service/broker/authenticator.h"
 #include "service/broker/client_connection.h"
 #include "service/broker/directory.h"
+#include "service/broker/durable_sessions.h"
 #include "service/broker/mailbox.h"
 #include "service/broker/options.h"
 #include "service/broker/retained.h"
@@ -47,6 +49,26 @@ struct Taken {
   bool accepted = false;
 };
 
+/// A message of the event plane that waits for room in a client's queue (worker_sink.cc).
+struct ParkedMessage {
+  session::MessagePtr message;
+  uint8_t qos = 0;
+  bool retain = false;
+  std::vector<uint32_t> subscription_ids;
+  std::shared_ptr<SinkTicket> ticket;
+};
+struct Parked {
+  std::deque<ParkedMessage> messages;
+  Instant moved{};     // when the client last made progress,
+  uint64_t acked = 0;  // and what its socket had acknowledged then
+};
+
+/// What has to be on disk before a message counts as taken.
+struct Wanted {
+  uint64_t sequence = 0;  // this worker's number of the message
+  uint64_t workers = 0;   // mask of those whose sessions must have it
+};
+
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
 
 /// A session on this worker.
@@ -56,23 +78,42 @@ struct Client {
   ClientConnection* connection = nullptr;  // null: offline
   std::optional<Instant> due;              // will or end of an offline session; its key in Worker::due_
   std::optional<Instant> will_due;
-  bool arriving = false;  // messages go to `shadow` until the session is here
+  bool will_kept = false;  // there is a record of it
+  bool arriving = false;   // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
-  uint64_t mark = 0;         // fan-out: number of the last one that reached this session,
-  uint32_t slot = 0;         // and its receiver there
+  std::unique_ptr<Parked> parked;
+  bool stalled = false;  // nothing is parked for it until its queue is below half again
+  uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
+  uint32_t slot = 0;     // and its receiver there
 };
 
-class Worker {
+class Worker final : public JournalMember {
  public:
-  Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network, port::MessageTap* tap);
-  ~Worker();
+  /// `journal` may be null: then nothing is durable.
+  Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network, port::MessageTap* tap,
+         Journal* journal);
+  ~Worker() override;
 
   // --- from the broker; before the loops run
-  void set_peers(std::vector<Worker*> workers) { workers_ = std::move(workers); }
+  void set_peers(std::vector<Worker*> workers);
   /// Returns where it listens, in the order of options.listeners.
   Result<std::vector<port::Endpoint>> listen(const std::vector<port::Endpoint>& at);
   void start_ticking();
+  /// The session of a record; its client id's home is here. Null: there is one already.
+  Client* restore(uint64_t uid, const session::SessionRecord& record);
+  void restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription);
+  void restore_will(Client& client, session::SessionWill will, bool was_attached);
+  void restore_retained(const session::MessagePtr& message, uint64_t version);
+  /// After all of them.
+  void restored(Client& client, bool was_attached);
+  void settle_mail();
+  uint32_t home_of(const std::string& client_id) const;
+
+  // JournalMember
+  port::Loop& journal_loop() override { return loop_; }
+  void on_durable(uint64_t turn) override;
+  void on_covered(uint32_t by, uint64_t sequence) override;
 
   // --- from any thread
   const session::Counters& counters() const { return context_.counters; }
@@ -81,7 +122,9 @@ class Worker {
   void deliver_mail(std::unique_ptr<Batch> batch);
 
   // --- on the loop, from the broker
+  /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
+  void set_policy(const security::PolicyPtr& policy);
   void stop();
 
   // --- from connections
@@ -89,10 +132,12 @@ class Worker {
   std::optional<mqtt::ReasonCode> on_publish(ClientConnection& connection, const mqtt::Publish& publish);
   void on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   void on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe);
+  bool delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason);
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
   void remove(ClientConnection& connection);
+  void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }
   session::SessionContext& context() { return context_; }
 
@@ -105,6 +150,8 @@ class Worker {
   struct RouteNode {
     std::vector<Subscriber> local;
     uint64_t remote = 0;
+    uint64_t remote_durable = 0;  // of `remote`, who has durable sessions among them
+    uint32_t durable = 0;         // of `local`
     bool empty() const { return local.empty() && remote == 0; }
   };
   /// One session's share in a fan-out: the best of its matching subscriptions.
@@ -122,6 +169,11 @@ class Worker {
     uint32_t expiry = 0;
     std::optional<uint32_t> expiry_told;
     std::optional<session::SessionWill> will;
+  };
+  /// A message that waits for disks.
+  struct Pending {
+    Wanted wanted;
+    port::Task then;
   };
   struct SyncRound {
     size_t missing = 0;
@@ -150,15 +202,15 @@ class Worker {
   void synced(uint64_t round);
   void hold_back(ClientConnection& connection);
   void release_held_back();
-  uint32_t home_of(const std::string& client_id) const;
 
   // worker_sessions.cc: connect, takeover, move, end
-  bool allowed(const ClientConnection& connection) const;
+  void enter(uint64_t ticket, Opening opening);
   void on_granted(const std::string& client_id, uint64_t ticket, uint32_t holder);
   void claim(const std::string& client_id, Claim claim);
   void settle_claim(const std::string& client_id, uint32_t holder);
   void forward_grant(const std::string& client_id, const Granted& granted);
   void open_session(uint64_t ticket);
+  void attach(Opening opening, ClientConnection& connection, Client& attached, bool present);
   void give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start);
   void hand_over(const std::string& client_id, uint32_t to, uint64_t ticket);
   void prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions);
@@ -176,6 +228,20 @@ class Worker {
   void unschedule_due(Client& client);
   void on_due(Instant now);
 
+  // worker_sink.cc: from the event plane
+  void deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy);
+  void check_parked(Instant now);
+
+  // worker_security.cc: who comes in, and what it may do there
+  void authenticate(ClientConnection& connection, const mqtt::Connect& connect, Opening opening);
+  void admit(uint64_t ticket, Opening opening, Login login, Verdict verdict);
+  const security::Ban* ban_of(const security::Identity& who, std::optional<ByteView> claimed) const;
+  /// nullopt: it may. Else how to answer the PUBLISH; the connection may be closed by then.
+  std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
+  bool may_subscribe(const ClientConnection& connection, ByteView filter);
+  bool still_welcome(ClientConnection& connection) const;
+  void drop_denied_subscriptions(Client& client, const security::Access& access);
+
   // worker_routing.cc: publish, subscribe, routes
   void take(ClientConnection& connection, uint16_t packet_id, const session::MessageView& view);
   void on_taken(const std::string& client_id, const Taken& taken, bool asked_all);
@@ -186,11 +252,27 @@ class Worker {
   void deliver_collected(session::Outgoing& message, size_t receivers, uint32_t source, uint64_t sequence);
   void send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
-  void remove_route(session::Subscription& subscription);
+  SubscriptionMap::iterator drop_subscription(Client& client, SubscriptionMap::iterator it);
+  void remove_route(const Client& client, session::Subscription& subscription);
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);
+  void announce_durable(const std::string& filter, bool present);
   mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
   void send_retained(Client& client, const std::string& filter, const session::Subscription& subscription);
+
+  // worker_durable.cc: what waits for the disk
+  bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
+  void acknowledge_later(ClientConnection& connection, uint16_t packet_id, uint8_t qos);
+  /// Runs `then` when what the client's session told this turn is on disk; at once if it is not durable.
+  void when_kept(Client& client, port::Task then);
+  void settle_and_keep(Client& client, port::Task then);
+  void when_taken(const Wanted& wanted, port::Task then);
+  void release_taken();
+  void cover_seen();
+  void want_cover(uint32_t source, uint64_t sequence);
+  uint32_t home_of_topic(ByteView topic) const;
+  void keep_retained(session::Outgoing& message, uint64_t version);
+  void keep_will(Client& client);
 
   const uint32_t index_;
   const BrokerOptions& options_;
@@ -199,6 +281,8 @@ class Worker {
   port::MessageTap* tap_;
   std::vector<Worker*> workers_;  // all, this one too
   session::SessionContext context_;
+  security::PolicyPtr policy_;  // null: everybody may do everything
+  Authenticator authenticator_;
   std::vector<std::unique_ptr<port::Listener>> listeners_;
   bool stopping_ = false;
 
@@ -214,9 +298,19 @@ class Worker {
   RetainedStore retained_;
   uint64_t retained_version_ = 0;
   session::Outgoing outgoing_;
-  std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
+  Wanted wanted_;                             // by the message that was routed last
+  uint64_t remote_durable_ = 0;               // by the fan-out at work
+  std::unique_ptr<DurableSessions> durable_;  // null: nothing is
+  std::deque<Pending> taking_;                // in order of their sequences
+  std::vector<uint64_t> covered_;             // per worker: what of ours its sessions have on disk
+  std::vector<uint64_t> cover_due_;           // per worker: its last message whose taking has to be confirmed,
+  std::vector<uint64_t> cover_told_;          // and up to where that was
+  std::set<Client*> arriving_;                // durable ones
+  std::vector<Receiver> receivers_;           // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
+  std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane
+  std::set<Client*> parked_;            // clients with parked messages
 
   Mailbox mailbox_;
   std::vector<std::unique_ptr<Batch>> outboxes_;

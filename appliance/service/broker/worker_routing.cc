@@ -12,6 +12,8 @@ using mqtt::ReasonCode;
 // --- PUBLISH
 
 std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const mqtt::Publish& publish) {
+  if (connection.access)
+    if (const auto refused = denied(connection, publish.topic)) return refused;
   session::MessageView view;
   view.topic = publish.topic;
   view.payload = publish.payload;
@@ -29,6 +31,10 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
   const bool any = route(outgoing_, connection.client);
   if (pressed_) hold_back(connection);
   pressed_ = false;
+  if (publish.qos > 0 && must_wait(connection, publish)) {
+    acknowledge_later(connection, publish.packet_id, publish.qos);
+    return std::nullopt;
+  }
   return any || connection.channel().version() != mqtt::Version::v5 ? ReasonCode::success
                                                                     : ReasonCode::no_matching_subscribers;
 }
@@ -62,12 +68,12 @@ void Worker::take(ClientConnection& connection, uint16_t packet_id, const sessio
   auto done = [this, message, id = connection.client->session->client_id(), uid = connection.client->uid,
                packet_id](Result<> result) {
     loop_.post([this, message, id, uid, packet_id, accepted = result.has_value()] {
-      if (accepted) {
-        Client* publisher = find_client(id);
-        outgoing_.reset(message);
-        route(outgoing_, publisher && publisher->uid == uid ? publisher : nullptr);
-      }
-      on_taken(id, {uid, packet_id, message->qos, accepted}, false);
+      const Taken taken{uid, packet_id, message->qos, accepted};
+      if (!accepted) return on_taken(id, taken, false);
+      Client* publisher = find_client(id);
+      outgoing_.reset(message);
+      route(outgoing_, publisher && publisher->uid == uid ? publisher : nullptr);
+      when_taken(wanted_, [this, id, taken] { on_taken(id, taken, false); });
     });
   };
   tap_->take(for_tap(*message), std::move(done));
@@ -103,29 +109,26 @@ void Worker::publish_unacknowledged(const session::MessagePtr& message) {
   });
 }
 
-void Worker::publish_from_sink(session::MessagePtr message, port::Task done) {
-  auto stamped = std::make_shared<session::Message>(*message);
-  stamped->received = loop_.now();
-  outgoing_.reset(std::move(stamped));
-  route(outgoing_, nullptr);
-  pressed_ = false;
-  settle(std::move(done), true);
-}
-
 /// True if anyone may get it. Sets pressed_ if a worker that has to get it does not keep up.
 bool Worker::route(session::Outgoing& message, const Client* publisher) {
   const session::MessageView& view = message.view();
   ++sequence_;
   uint64_t remote = 0;
+  const uint64_t before = durable_ ? durable_->added() : 0;
   const size_t receivers = collect(view.topic, publisher, remote);
   deliver_collected(message, receivers, index_, sequence_);
   const bool any = receivers > 0 || remote != 0;
+  wanted_ = {sequence_, view.qos > 0 ? remote_durable_ : 0};
   uint64_t version = 0;
   if (view.retain) {
     version = ++retained_version_;
-    retained_.set(message, {version, index_}, loop_.now());
+    if (retained_.set(message, {version, index_}, loop_.now())) keep_retained(message, version);
     remote = ~uint64_t{0};  // every worker keeps retained messages
+    if (durable_ && view.qos > 0) wanted_.workers |= uint64_t{1} << home_of_topic(view.topic);
   }
+  if (durable_ && view.qos > 0 && (durable_->added() != before || !arriving_.empty()))
+    wanted_.workers |= uint64_t{1} << index_;
+  if (wanted_.workers >> index_ & 1) want_cover(index_, sequence_);
   for (uint32_t w = 0; remote != 0 && w < workers_.size(); ++w)
     if (w != index_ && (remote >> w & 1)) send_message(w, message, version);
   return any;
@@ -141,6 +144,8 @@ void Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t 
   Letter& letter = batch.letters.emplace_back();
   letter.sequence = sequence_;
   letter.retained_version = retained_version;
+  letter.ticket = ticket_;
+  letter.cover = (wanted_.workers >> worker & 1) != 0;
   if (message.shared() || retained_version || view.payload.size() > session::Outgoing::kInlinePayload) {
     letter.message = message.share();
   } else {
@@ -159,19 +164,25 @@ void Worker::receive(const Batch& batch, const Letter& letter) {
   seen_[batch.from] = letter.sequence;
   if (letter.retained_version) {
     retained_version_ = std::max(retained_version_, letter.retained_version);
-    retained_.set(outgoing_, {letter.retained_version, batch.from}, loop_.now());
+    if (retained_.set(outgoing_, {letter.retained_version, batch.from}, loop_.now()))
+      keep_retained(outgoing_, letter.retained_version);
   }
+  if (letter.cover) want_cover(batch.from, letter.sequence);
   uint64_t ignored = 0;
   const size_t receivers = collect(outgoing_.view().topic, nullptr, ignored);
+  ticket_ = letter.ticket;
   deliver_collected(outgoing_, receivers, batch.from, letter.sequence);
+  ticket_.reset();
 }
 
 /// Gathers the sessions that a topic reaches, each once, in receivers_[0, returned).
 size_t Worker::collect(ByteView topic, const Client* publisher, uint64_t& remote) {
   ++mark_;
+  remote_durable_ = 0;
   size_t count = 0;
   index_of_filters_.match(topic, [&](RouteNode& node) {
     remote |= node.remote;
+    remote_durable_ |= node.remote_durable;
     for (const Subscriber& s : node.local) {
       const session::Subscription& subscription = *s.subscription;
       if (subscription.no_local && s.client == publisher) continue;  // [MQTT-3.8.3-3]
@@ -203,6 +214,10 @@ void Worker::deliver_collected(session::Outgoing& message, size_t receivers, uin
     copy.retain = r.retain_as_published && message.view().retain;
     copy.subscription_ids = r.ids;
     if (!r.client->arriving) {
+      if (ticket_) {
+        deliver_from_sink(*r.client, message, copy);
+        continue;
+      }
       r.client->session->deliver(message, copy, now);
     } else if (r.client->shadow.size() < 2 * options_.session.mqueue_messages_max) {
       copy.subscription_ids = {};
@@ -223,14 +238,15 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
   std::vector<std::string> retained;
   for (const mqtt::Filter& f : subscribe.filters) {
     bool fresh = false;
-    const ReasonCode reason = this->subscribe(client, f, id, fresh);
+    const ReasonCode reason =
+        may_subscribe(connection, f.filter) ? this->subscribe(client, f, id, fresh) : ReasonCode::not_authorized;
     reasons.push_back(reason);
     const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
     if (!is_error(reason) && wanted) retained.emplace_back(f.filter);
   }
   // SUBACK promises that from now on nothing is missed, whichever worker it is published on.
-  settle([this, at = connection.id(), packet_id = subscribe.packet_id, reasons = std::move(reasons),
-          retained = std::move(retained)]() mutable {
+  settle_and_keep(client, [this, at = connection.id(), packet_id = subscribe.packet_id, reasons = std::move(reasons),
+                           retained = std::move(retained)]() mutable {
     auto it = connections_.find(at);
     if (it == connections_.end() || !it->second->client) return;
     it->second->channel().suback(packet_id, std::move(reasons));
@@ -258,6 +274,7 @@ ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_
   s.no_local = filter.no_local;
   s.retain_as_published = filter.retain_as_published;
   s.id = id;
+  if (client.session->durable()) durable_->subscribed(client.uid, it->first, s);
   return static_cast<ReasonCode>(filter.qos);
 }
 
@@ -282,11 +299,20 @@ void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscrib
       reasons.push_back(ReasonCode::no_subscription_existed);
       continue;
     }
-    remove_route(it->second);
-    subscriptions.erase(it);
+    drop_subscription(*connection.client, it);
     reasons.push_back(ReasonCode::success);
   }
-  connection.channel().unsuback(unsubscribe.packet_id, std::move(reasons));
+  when_kept(*connection.client, [this, at = connection.id(), packet_id = unsubscribe.packet_id,
+                                 reasons = std::move(reasons)]() mutable {
+    auto it = connections_.find(at);
+    if (it != connections_.end()) it->second->channel().unsuback(packet_id, std::move(reasons));
+  });
+}
+
+SubscriptionMap::iterator Worker::drop_subscription(Client& client, SubscriptionMap::iterator it) {
+  remove_route(client, it->second);
+  if (client.session->durable()) durable_->unsubscribed(client.uid, it->first);
+  return client.session->subscriptions().erase(it);
 }
 
 // --- routes
@@ -298,11 +324,14 @@ void Worker::add_route(Client& client, const std::string& filter, session::Subsc
   place.value.local.push_back({&client, &subscription});
   context_.counters.subscriptions.add();
   if (place.value.local.size() == 1) announce(filter, true);
+  if (client.session->durable() && ++place.value.durable == 1) announce_durable(filter, true);
 }
 
-void Worker::remove_route(session::Subscription& subscription) {
+void Worker::remove_route(const Client& client, session::Subscription& subscription) {
   const routing::NodeIndex node = subscription.place;
-  auto& local = index_of_filters_.at(node)->local;
+  RouteNode& at = *index_of_filters_.at(node);
+  if (client.session->durable() && --at.durable == 0) announce_durable(index_of_filters_.filter(node), false);
+  auto& local = at.local;
   local[subscription.slot] = local.back();
   local[subscription.slot].subscription->slot = subscription.slot;
   local.pop_back();
@@ -326,7 +355,10 @@ void Worker::on_announced(uint32_t worker, const std::string& filter, bool prese
   }
   const routing::NodeIndex node = index_of_filters_.node_of(filter);
   if (node == routing::kNone) return;
-  if (RouteNode* at = index_of_filters_.at(node)) at->remote &= ~bit;
+  if (RouteNode* at = index_of_filters_.at(node)) {
+    at->remote &= ~bit;
+    at->remote_durable &= ~bit;
+  }
   index_of_filters_.release(node);
 }
 

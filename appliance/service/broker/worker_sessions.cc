@@ -7,10 +7,6 @@
 namespace ph::broker {
 namespace {
 
-bool is_loopback(ByteView address) {
-  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("[::ffff:127.");
-}
-
 session::MessagePtr will_message(const mqtt::Will& will) {
   std::string scratch;
   auto m = std::make_shared<session::Message>();
@@ -25,23 +21,10 @@ session::MessagePtr will_message(const mqtt::Will& will) {
 
 }  // namespace
 
-bool Worker::allowed(const ClientConnection& connection) const {
-  switch (options_.listeners[connection.listener].allow_anonymous) {
-    case Anonymous::always:
-      return true;
-    case Anonymous::never:
-      return false;
-    case Anonymous::loopback:
-      return is_loopback(connection.peer().address);
-  }
-  return false;
-}
-
 // --- CONNECT
 
 void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& connect) {
   if (stopping_) return connection.channel().refuse(mqtt::ReasonCode::server_unavailable);
-  if (!allowed(connection)) return connection.channel().refuse(mqtt::ReasonCode::not_authorized);
   Opening opening;
   opening.client_id = connect.client_id;
   if (connect.client_id.empty()) {
@@ -62,9 +45,14 @@ void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& conne
   if (connect.will)
     opening.will = session::SessionWill{will_message(*connect.will), connect.will->properties.will_delay.value_or(0)};
 
+  authenticate(connection, connect, std::move(opening));
+}
+
+/// The client may come in: to its session.
+void Worker::enter(uint64_t ticket, Opening opening) {
   const std::string client_id = opening.client_id;
-  openings_.emplace(connection.id(), std::move(opening));
-  const Claim mine{index_, connection.id()};
+  openings_.emplace(ticket, std::move(opening));
+  const Claim mine{index_, ticket};
   const uint32_t home = home_of(client_id);
   if (home == index_) return claim(client_id, mine);
   send_task(home, [client_id, mine](Worker* w) { w->claim(client_id, mine); });
@@ -112,16 +100,37 @@ void Worker::open_session(uint64_t ticket) {
   if (it == connections_.end() || !it->second->channel().opening())  // gone meanwhile; the session stays as it was
     return settle_claim(id, client ? index_ : kNobody);
 
-  const bool present = client != nullptr;
-  if (!client) client = &add_client(std::make_unique<session::Session>(id, context_), new_uid());
+  if (client) return attach(std::move(opening), *it->second, *client, true);
+  const uint64_t uid = new_uid();
+  client = &add_client(std::make_unique<session::Session>(id, context_), uid);
+  if (!durable_ || opening.expiry == 0) return attach(std::move(opening), *it->second, *client, false);
+  // CONNACK promises a session: it is on disk first. The claim is held meanwhile, so nobody else touches it.
+  client->session->set_expiry(opening.expiry);
+  client->session->keep(uid);
+  durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
+    Client& made = *find_client(opening.client_id);
+    auto at = connections_.find(ticket);
+    if (at != connections_.end() && at->second->channel().opening())
+      return attach(std::move(opening), *at->second, made, false);
+    made.session->detach(loop_.now());
+    schedule_due(made);
+    settle_claim(opening.client_id, index_);
+  });
+}
+
+/// The last step of CONNECT.
+void Worker::attach(Opening opening, ClientConnection& connection, Client& attached, bool present) {
+  Client* client = &attached;
+  const std::string& id = opening.client_id;
   unschedule_due(*client);
   client->will_due.reset();
   client->session->set_expiry(opening.expiry);
   client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
-  ClientConnection& connection = *it->second;
+  keep_will(*client);
   client->connection = &connection;
   connection.client = client;
   settle_claim(id, index_);
+  if (connection.access) drop_denied_subscriptions(*client, *connection.access);
   session::Acceptance acceptance;
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
@@ -151,7 +160,7 @@ Client* Worker::find_offline(const std::string& client_id) {
 }
 
 uint64_t Worker::new_uid() {
-  return static_cast<uint64_t>(index_) << 48 | ++last_uid_;
+  return durable_ ? durable_->next() : static_cast<uint64_t>(index_) << 48 | ++last_uid_;
 }
 
 Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t uid) {
@@ -185,6 +194,7 @@ void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap sub
   const std::string client_id = openings_.at(ticket).client_id;
   Client& client = add_client(std::make_unique<session::Session>(client_id, context_), 0);
   client.arriving = true;
+  if (durable_) arriving_.insert(&client);
   client.session->subscriptions() = std::move(subscriptions);
   for (auto& [filter, subscription] : client.session->subscriptions()) add_route(client, filter, subscription);
   settle([this, client_id, ticket, from] {
@@ -226,6 +236,8 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
     client->session = std::move(session);
     client->uid = uid;
     client->arriving = false;
+    arriving_.erase(client);
+    if (durable_) durable_->mark_dirty();  // covers that waited for the shadows
     for (Shadow& s : std::exchange(client->shadow, {})) {
       if (s.sequence <= seen[s.source]) continue;  // it had that one there
       outgoing_.reset(s.message);
@@ -243,7 +255,9 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
 /// Takes the session out of everything that this worker knows.
 std::unique_ptr<session::Session> Worker::extract(Client& client) {
   unschedule_due(client);
-  for (auto& [filter, subscription] : client.session->subscriptions()) remove_route(subscription);
+  for (auto& [filter, subscription] : client.session->subscriptions()) remove_route(client, subscription);
+  if (client.session->durable()) durable_->leave(*client.session);
+  arriving_.erase(&client);
   auto session = std::move(client.session);
   context_.counters.sessions.subtract();
   clients_.erase(session->client_id());
@@ -257,9 +271,14 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   client.connection = nullptr;
   session::Session& session = *client.session;
   session.detach(loop_.now());
+  unpark(client, true);
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
-  if (!end.publish_will || stopping_) session.set_will(std::nullopt);
-  if (session.will()) {
+  if (!end.publish_will) {
+    session.set_will(std::nullopt);
+    keep_will(client);
+  }
+  if (stopping_ && !session.durable()) session.set_will(std::nullopt);
+  if (session.will() && !stopping_) {
     const uint32_t delay = session.will()->delay;
     if (delay == 0 || session.expiry() == 0)
       publish_will(client);
@@ -274,7 +293,9 @@ void Worker::publish_will(Client& client) {
   client.will_due.reset();
   auto will = client.session->take_will();
   if (!will) return;
+  keep_will(client);
   auto message = std::make_shared<session::Message>(*will->message);
+  if (durable_) message->number = durable_->next();
   message->received = loop_.now();
   publish_unacknowledged(message);
 }
@@ -282,6 +303,7 @@ void Worker::publish_will(Client& client) {
 void Worker::end_session(Client& client) {
   publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
   const auto session = extract(client);
+  if (session->durable()) durable_->ended(session->uid());
   session->end();
   const std::string& id = session->client_id();
   const uint32_t home = home_of(id);

@@ -17,6 +17,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -50,16 +51,22 @@ class Committer {
   /// Asks for `entries` to be committed together with what `needs` have pending now; `done` gets the outcome.
   void request(std::vector<Participant*> needs, port::WriteBatch entries,
                std::move_only_function<void(const Result<>&)> done);
+  /// Asks for `entries` that stand for themselves: no file and no entry of anybody else makes them wrong, so they are
+  /// written even if the rest of their group fails. `done` runs once they are durable, in the order of asking.
+  void request_alone(port::WriteBatch entries, std::move_only_function<void()> done);
   /// Whether a group is being written.
   bool busy() const { return busy_; }
   uint64_t groups() const { return groups_; }
   uint64_t store_failures() const { return store_failures_; }
+  /// Why the last group failed, or still waits for its store write; nothing once one succeeded.
+  const std::optional<Error>& trouble() const { return trouble_; }
 
  private:
   struct Request {
     std::vector<Participant*> needs;
     port::WriteBatch entries;
     std::move_only_function<void(const Result<>&)> done;
+    bool alone = false;
   };
   struct Group;
   void schedule();
@@ -76,6 +83,7 @@ class Committer {
   bool scheduled_ = false;
   uint64_t groups_ = 0;
   uint64_t store_failures_ = 0;
+  std::optional<Error> trouble_;
   std::unique_ptr<port::Timer> retry_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted tasks outlive us at shutdown
 };

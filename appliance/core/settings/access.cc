@@ -1,0 +1,197 @@
+#include "core/settings/access.h"
+
+#include <map>
+
+#include "core/settings/key.h"
+#include "core/settings/rows.h"
+
+namespace ph::settings {
+namespace {
+
+using security::Permission;
+using security::Rule;
+
+Key<Authn> order_key() {
+  static const std::vector<std::string_view> names = {"users", "certificate"};
+  return {"order",
+          "array of strings",
+          choices_text(names),
+          "In which order credentials are checked. The first method that knows the client decides; a client that none "
+          "of them knows is refused, unless it gives no credentials and its listener allows anonymous clients.",
+          [](Authn& row, const Value& v, const Field& f) {
+            if (!f.expect(v, Value::Kind::array, "an array of strings")) return;
+            row.order.clear();
+            for (const Value& item : v.items)
+              if (auto i = read_choice(item, f, names)) row.order.push_back(static_cast<AuthMethod>(*i));
+          },
+          [](const Authn& row) {
+            std::vector<std::string> list;
+            for (AuthMethod m : row.order) list.emplace_back(names[static_cast<size_t>(m)]);
+            return quoted_list(list);
+          },
+          "",
+          false};
+}
+
+const Table<Authn>& authn_table() {
+  static const Table<Authn> table(
+      "broker.authn", false, "How MQTT clients prove who they are.",
+      {
+          order_key(),
+          text("password_file", &Authn::password_file,
+               "Users as mosquitto_passwd writes them, a line \"user:hash\" each. Read at start.")
+              .like("\"/etc/mosquitto/passwd\""),
+      });
+  return table;
+}
+
+const Table<AccessUser>& user_table() {
+  static const Table<AccessUser> table(
+      "broker.user", true,
+      "A user. Others are added without a restart by `posthouse users add`; one of the same name there counts instead.",
+      {
+          Key<AccessUser>{"username", "string", "", "What the client says in CONNECT.",
+                          [](AccessUser& row, const Value& v, const Field& f) {
+                            if (!f.expect(v, Value::Kind::string, "a string")) return;
+                            row.username = v.text;
+                            if (!security::username_valid(v.text))
+                              f.error(v.place, f.name() + " is no user name: 1 to " +
+                                                   std::to_string(security::kUsernameMax) +
+                                                   " bytes without ':' and control characters");
+                          },
+                          nullptr, "\"meter-17\"", true},
+          Key<AccessUser>{"password_hash", "string", "",
+                          "The password's hash, as `posthouse users hash` or mosquitto_passwd makes it.",
+                          [](AccessUser& row, const Value& v, const Field& f) {
+                            if (!f.expect(v, Value::Kind::string, "a string")) return;
+                            auto hash = security::parse_password_hash(v.text);
+                            if (hash)
+                              row.hash = std::move(*hash);
+                            else
+                              f.error(v.place, f.name() + ": " + hash.error().detail,
+                                      "`posthouse users hash` makes one");
+                          },
+                          nullptr,
+                          "\"$7$101$o4dgZgVJerBsRgyn$/"
+                          "cfFqlOl85wtP8VWDyV5o1lNf0y9E83Si+VVwAwEyetTnmFqcVmNdhEhtz7MGpApT1q5mJ3LCKiDr7mkoRdTXg==\"",
+                          true},
+          flag("is_superuser", &AccessUser::superuser, "May do everything; no rule is asked."),
+      });
+  return table;
+}
+
+const Table<Authz>& authz_table() {
+  static const Table<Authz> table(
+      "broker.authz", false, "What holds for publishing and subscribing where no rule does.",
+      {
+          choice<Authz, Permission, Permission>("no_match", &Authz::no_match,
+                                                {{"allow", Permission::allow}, {"deny", Permission::deny}},
+                                                "What no rule speaks of."),
+          choice<Authz, security::DenyAction, security::DenyAction>(
+              "deny_action", &Authz::deny_action,
+              {{"ignore", security::DenyAction::ignore}, {"disconnect", security::DenyAction::disconnect}},
+              "What becomes of a PUBLISH that is not allowed. ignore: dropped and counted, version 5 is told 0x87 in "
+              "PUBACK or PUBREC; disconnect: the client as well."),
+          flag("default_rules", &Authz::default_rules,
+               "Behind all rules: deny $SYS/#, and subscriptions to # and +/#."),
+      });
+  return table;
+}
+
+/// A name to which a rule is bound.
+Key<Rule> who_key(std::string_view name, std::optional<std::string> Rule::* member, std::string_view doc,
+                  std::string example) {
+  return {name,
+          "string",
+          "",
+          doc,
+          [member](Rule& row, const Value& v, const Field& f) {
+            if (f.expect(v, Value::Kind::string, "a string")) row.*member = v.text;
+          },
+          nullptr,
+          std::move(example),
+          false};
+}
+
+Key<Rule> address_key() {
+  return {"ipaddress",
+          "string",
+          "",
+          "For clients of this address or network only.",
+          [](Rule& row, const Value& v, const Field& f) {
+            if (!f.expect(v, Value::Kind::string, "a string")) return;
+            row.address = security::parse_network(v.text);
+            if (!row.address) f.error(v.place, f.name() + " is no address or network, as in \"10.0.0.0/8\"");
+          },
+          nullptr,
+          "\"10.0.0.0/8\"",
+          false};
+}
+
+Key<Rule> topics_key() {
+  return {"topics",
+          "array of strings",
+          "",
+          "Filters; \"eq a/#\" means that very filter. %c and %u (or ${clientid}, ${username}) stand for the client's "
+          "id and user name. Without this key: every topic.",
+          [](Rule& row, const Value& v, const Field& f) {
+            if (!f.expect(v, Value::Kind::array, "an array of strings")) return;
+            if (v.items.empty())
+              f.error(v.place, f.name() + " is empty", "without the key the rule is for every topic");
+            for (const Value& item : v.items) {
+              if (!f.expect(item, Value::Kind::string, "an array of strings only")) continue;
+              if (auto topic = security::parse_topic_rule(item.text))
+                row.topics.push_back(std::move(*topic));
+              else
+                f.error(item.place, f.name() + ": " + in_quotes(item.text.substr(0, 80)) + " is no topic filter");
+            }
+            if (v.items.size() > security::kRuleTopicsMax)
+              f.error(v.place, f.name() + " has more than " + std::to_string(security::kRuleTopicsMax) + " filters");
+          },
+          nullptr,
+          "[\"meters/%c/#\"]",
+          false};
+}
+
+const Table<Rule>& rule_table() {
+  static const Table<Rule> table(
+      "broker.acl", true,
+      "A rule of access; the first one that fits decides. Those of `posthouse acl add` come behind the ones of this "
+      "file.",
+      {
+          choice<Rule, Permission, Permission>("permission", &Rule::permission,
+                                               {{"allow", Permission::allow}, {"deny", Permission::deny}},
+                                               "What it does.")
+              .needed(),
+          choice<Rule, security::Action, security::Action>("action", &Rule::action,
+                                                           {{"publish", security::Action::publish},
+                                                            {"subscribe", security::Action::subscribe},
+                                                            {"all", security::Action::all}},
+                                                           "What it is about."),
+          who_key("username", &Rule::username, "For this user only.", "\"meter-17\""),
+          who_key("clientid", &Rule::client_id, "For this client id only.", "\"meter-17\""),
+          address_key(),
+          topics_key(),
+      });
+  return table;
+}
+
+}  // namespace
+
+std::vector<TableInfo> access_tables() {
+  return {authn_table().info(), user_table().info(), authz_table().info(), rule_table().info()};
+}
+
+void read_access(const Value& broker, Access& into, Diagnostics& out) {
+  if (const Value* t = table_at(broker, "authn", "broker.authn", out)) authn_table().read(*t, into.authn, out);
+  if (const Value* t = table_at(broker, "authz", "broker.authz", out)) authz_table().read(*t, into.authz, out);
+  read_rows(broker, "user", user_table(), into.users, out);
+  read_rows(broker, "acl", rule_table(), into.rules, out);
+  std::map<std::string_view, size_t> names;
+  const Entry* rows = broker.find("user");
+  for (size_t i = 0; i < into.users.size(); ++i)
+    if (!names.emplace(into.users[i].username, i).second && !into.users[i].username.empty())
+      out.error(rows->value.items[i].place, "the user " + in_quotes(into.users[i].username) + " is there already");
+}
+
+}  // namespace ph::settings

@@ -1,0 +1,132 @@
+#include "service/broker/authenticator.h"
+
+#include <utility>
+
+namespace ph::broker {
+
+using mqtt::ReasonCode;
+
+std::string password_digest(const port::Crypto& crypto, const security::PasswordHash& like, ByteView password) {
+  if (like.scheme == security::PasswordHash::Scheme::sha512)
+    return crypto.digest(port::Hash::sha512, std::string(password) + like.salt);
+  return crypto.pbkdf2(port::Hash::sha512, password, like.salt, like.iterations);
+}
+
+Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, session::Counters& counters)
+    : options_(options),
+      crypto_(options.security.crypto),
+      loop_(loop),
+      counters_(counters),
+      policy_(options.security.policy) {
+  if (crypto_) secret_ = crypto_->random(32);
+}
+
+void Authenticator::check(Login login, Done done) {
+  auto attempt = std::make_shared<Attempt>();
+  attempt->login = std::move(login);
+  attempt->done = std::move(done);
+  go_on(attempt);
+}
+
+void Authenticator::go_on(const AttemptPtr& attempt) {
+  const auto& own = options_.listeners[attempt->login.listener].authn;
+  const std::vector<AuthMethod>& order = own ? *own : options_.security.order;
+  while (attempt->next < order.size())
+    if (!try_method(order[attempt->next++], attempt)) return;
+  nobody_knows(attempt);
+}
+
+bool Authenticator::try_method(AuthMethod method, const AttemptPtr& attempt) {
+  switch (method) {
+    case AuthMethod::users:
+      return try_users(attempt);
+    case AuthMethod::certificate:
+      return try_certificate(attempt);
+  }
+  return true;
+}
+
+void Authenticator::nobody_knows(const AttemptPtr& attempt) {
+  const Login& login = attempt->login;
+  if (attempt->any_knew && (login.username || login.password))
+    return refuse(attempt, ReasonCode::bad_user_name_or_password);
+  if (!options_.anonymous_allowed(login.listener, login.peer)) return refuse(attempt, ReasonCode::not_authorized);
+  attempt->done({});
+}
+
+void Authenticator::refuse(const AttemptPtr& attempt, ReasonCode reason) {
+  counters_.logins_failed.add();
+  Verdict verdict;
+  verdict.reason = reason;
+  attempt->done(std::move(verdict));
+}
+
+bool Authenticator::try_certificate(const AttemptPtr& attempt) {
+  const Login& login = attempt->login;
+  const CertificateAs as = options_.listeners[login.listener].certificate_as;
+  if (as == CertificateAs::nothing || login.certificate_name.empty()) return true;
+  Verdict verdict;
+  if (as == CertificateAs::username)
+    verdict.username = login.certificate_name;
+  else
+    verdict.client_id = login.certificate_name;
+  const security::User* user = policy_ && verdict.username ? policy_->user(*verdict.username) : nullptr;
+  verdict.superuser = user && user->superuser;
+  attempt->done(std::move(verdict));
+  return false;
+}
+
+// --- users
+
+bool Authenticator::try_users(const AttemptPtr& attempt) {
+  if (!policy_ || !policy_->has_users() || !crypto_) return true;
+  attempt->any_knew = true;
+  const Login& login = attempt->login;
+  if (!login.username) return true;
+  const security::User* user = policy_->user(*login.username);
+  if (!user) return true;
+  if (!login.password) {
+    refuse(attempt, ReasonCode::bad_user_name_or_password);
+    return false;
+  }
+  const auto known = verified_.find(*login.username);
+  if (known != verified_.end() && known->second.digest == user->hash.digest &&
+      security::equal_secrets(known->second.mac, crypto_->hmac(port::Hash::sha256, secret_, *login.password))) {
+    accept_user(attempt, *user);
+    return false;
+  }
+  auto right = std::make_shared<bool>(false);
+  const bool queued = options_.security.jobs->run(
+      [crypto = crypto_, attempt, hash = user->hash, right] {
+        *right = security::equal_secrets(password_digest(*crypto, hash, *attempt->login.password), hash.digest);
+      },
+      loop_,
+      [this, attempt, hash = user->hash, right] {
+        // The user may have gone, or have another password, by now.
+        const security::User* now = policy_->user(*attempt->login.username);
+        if (!*right || !now || now->hash != hash) return refuse(attempt, ReasonCode::bad_user_name_or_password);
+        remember(*attempt->login.username, *attempt->login.password, hash);
+        accept_user(attempt, *now);
+      });
+  if (queued) return false;
+  counters_.connects_shed.add();
+  Verdict busy;
+  busy.reason = ReasonCode::server_busy;
+  attempt->done(std::move(busy));
+  return false;
+}
+
+void Authenticator::accept_user(const AttemptPtr& attempt, const security::User& user) {
+  Verdict verdict;
+  verdict.username = attempt->login.username;
+  verdict.superuser = user.superuser;
+  attempt->done(std::move(verdict));
+}
+
+void Authenticator::remember(const std::string& username, const std::string& password,
+                             const security::PasswordHash& hash) {
+  if (verified_.size() >= kVerifiedMax && !verified_.contains(username)) verified_.erase(verified_.begin());
+  verified_[username] = {hash.digest, crypto_->hmac(port::Hash::sha256, secret_, password)};
+}
+
+}  // namespace ph::broker

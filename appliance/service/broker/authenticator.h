@@ -1,0 +1,91 @@
+// Authenticator: who is it? Walks a CONNECT's credentials through the listener's methods, in order. One per worker;
+// what takes long (PBKDF2) runs on the job pool, and the answer comes back to the worker's loop.
+//
+// Each method says yes, no, or nothing; the first yes or no counts. When all of them say nothing, a client that gave
+// credentials is refused if any method could have known it, and is otherwise as anonymous as one that gave none: its
+// user name is not believed.
+//
+// Bounds: the pool's queue; a CONNECT that finds it full is refused with 0x89 and counted. A client has one login at a
+// time. Passwords that were verified are remembered as a keyed digest (kVerifiedMax users), so that clients that come
+// back all at once cost one hash each and no PBKDF2.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/security/policy.h"
+#include "port/crypto.h"
+#include "service/broker/options.h"
+
+namespace ph::broker {
+
+/// What a client says of itself, owned.
+struct Login {
+  std::string client_id;
+  std::optional<std::string> username;
+  std::optional<std::string> password;
+  std::string peer;  // "10.0.0.1:1234"
+  std::string certificate_name;
+  size_t listener = 0;
+};
+
+struct Verdict {
+  mqtt::ReasonCode reason = mqtt::ReasonCode::success;
+  std::optional<std::string> username;   // verified
+  std::optional<std::string> client_id;  // instead of the client's own
+  bool superuser = false;
+  std::vector<security::Rule> claims;  // that came with the credentials
+};
+
+class Authenticator {
+ public:
+  using Done = std::move_only_function<void(Verdict)>;
+  static constexpr size_t kVerifiedMax = 16'384;
+
+  Authenticator(const BrokerOptions& options, port::Loop& loop, session::Counters& counters);
+
+  /// `done` runs once on the loop, now or later; never if the pool ends before.
+  void check(Login login, Done done);
+  void set_policy(security::PolicyPtr policy) { policy_ = std::move(policy); }
+
+ private:
+  struct Attempt {
+    Login login;
+    Done done;
+    size_t next = 0;        // method
+    bool any_knew = false;  // a method could have known the client
+  };
+  using AttemptPtr = std::shared_ptr<Attempt>;
+  struct Verified {
+    std::string digest;  // of the user's record
+    std::string mac;     // of the password that was right for it
+  };
+
+  void go_on(const AttemptPtr& attempt);
+  /// True: the method says nothing. False: it has answered, or will.
+  bool try_method(AuthMethod method, const AttemptPtr& attempt);
+  bool try_certificate(const AttemptPtr& attempt);
+  bool try_users(const AttemptPtr& attempt);
+  void nobody_knows(const AttemptPtr& attempt);
+  void accept_user(const AttemptPtr& attempt, const security::User& user);
+  void refuse(const AttemptPtr& attempt, mqtt::ReasonCode reason);
+  void remember(const std::string& username, const std::string& password, const security::PasswordHash& hash);
+
+  const BrokerOptions& options_;
+  const port::Crypto* crypto_;
+  port::Loop& loop_;
+  session::Counters& counters_;
+  security::PolicyPtr policy_;
+  std::string secret_;  // of the verified passwords' digests
+  std::unordered_map<std::string, Verified> verified_;
+};
+
+/// The digest of a password under a hash's scheme and salt. Slow.
+std::string password_digest(const port::Crypto& crypto, const security::PasswordHash& like, ByteView password);
+
+}  // namespace ph::broker

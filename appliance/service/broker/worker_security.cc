@@ -1,0 +1,142 @@
+// The worker's door: bans and credentials at CONNECT, rules at PUBLISH and SUBSCRIBE, and what a new policy means for
+// those who are in already.
+#include <utility>
+
+#include "base/log.h"
+#include "service/broker/worker.h"
+
+namespace ph::broker {
+
+using mqtt::ReasonCode;
+
+// --- CONNECT
+
+void Worker::authenticate(ClientConnection& connection, const mqtt::Connect& connect, Opening opening) {
+  Login login;
+  login.client_id = opening.client_id;
+  if (connect.username) login.username = *connect.username;
+  if (connect.password) login.password = *connect.password;
+  login.peer = connection.peer().address;
+  login.certificate_name = connection.peer().certificate_name;
+  login.listener = connection.listener;
+  const security::Identity claimed{login.client_id, std::nullopt, security::address_of_peer(login.peer)};
+  if (ban_of(claimed, login.username)) {
+    context_.counters.banned.add();
+    return connection.channel().refuse(ReasonCode::banned);
+  }
+  Login kept = login;
+  kept.password.reset();
+  authenticator_.check(std::move(login), [this, ticket = connection.id(), opening = std::move(opening),
+                                          kept = std::move(kept)](Verdict verdict) mutable {
+    admit(ticket, std::move(opening), std::move(kept), std::move(verdict));
+  });
+}
+
+void Worker::admit(uint64_t ticket, Opening opening, Login login, Verdict verdict) {
+  const auto it = connections_.find(ticket);
+  if (it == connections_.end() || !it->second->channel().opening()) return;  // gone while its password was hashed
+  ClientConnection& connection = *it->second;
+  if (is_error(verdict.reason)) {
+    log_debug("login_refused", {{"client_id", login.client_id},
+                                {"username", login.username.value_or("")},
+                                {"address", login.peer},
+                                {"reason", name(verdict.reason)}});
+    return connection.channel().refuse(verdict.reason);
+  }
+  if (verdict.client_id) {
+    opening.assigned = *verdict.client_id != opening.client_id;
+    opening.client_id = *verdict.client_id;
+  }
+  if (!policy_) return enter(ticket, std::move(opening));
+  security::Identity who{opening.client_id, std::move(verdict.username), security::address_of_peer(login.peer)};
+  // Bans may be new, and the names are certain only now.
+  if (ban_of(who, login.username)) {
+    context_.counters.banned.add();
+    return connection.channel().refuse(ReasonCode::banned);
+  }
+  connection.access =
+      std::make_unique<security::Access>(policy_, std::move(who), verdict.superuser, std::move(verdict.claims));
+  if (opening.will && !connection.access->may_publish(opening.will->message->topic)) {
+    context_.counters.publish_denied.add();
+    return connection.channel().refuse(ReasonCode::not_authorized);
+  }
+  enter(ticket, std::move(opening));
+}
+
+const security::Ban* Worker::ban_of(const security::Identity& who, std::optional<ByteView> claimed) const {
+  return policy_ ? policy_->bans().find(who, claimed, loop_.wall_now()) : nullptr;
+}
+
+// --- PUBLISH and SUBSCRIBE
+
+std::optional<ReasonCode> Worker::denied(ClientConnection& connection, ByteView topic) {
+  if (connection.access->may_publish(topic)) return std::nullopt;
+  context_.counters.publish_denied.add();
+  log_debug("publish_denied", {{"client_id", connection.access->who().client_id}, {"topic", topic}});
+  if (policy_->deny_action() == security::DenyAction::disconnect) {
+    connection.channel().kick(ReasonCode::not_authorized);
+    return ReasonCode::not_authorized;
+  }
+  // Version 3.x has no way to say no but to close: it is told yes, and nobody gets the message [MQTT-3.3.5-2].
+  return connection.channel().version() == mqtt::Version::v5 ? ReasonCode::not_authorized : ReasonCode::success;
+}
+
+bool Worker::may_subscribe(const ClientConnection& connection, ByteView filter) {
+  if (!connection.access || connection.access->may_subscribe(filter)) return true;
+  context_.counters.subscribe_denied.add();
+  log_debug("subscribe_denied", {{"client_id", connection.access->who().client_id}, {"filter", filter}});
+  return false;
+}
+
+/// A session may be continued by somebody else, or under other rules than when it subscribed.
+void Worker::drop_denied_subscriptions(Client& client, const security::Access& access) {
+  auto& subscriptions = client.session->subscriptions();
+  for (auto it = subscriptions.begin(); it != subscriptions.end();) {
+    if (access.may_subscribe(it->first)) {
+      ++it;
+      continue;
+    }
+    context_.counters.subscribe_denied.add();
+    it = drop_subscription(client, it);
+  }
+}
+
+// --- another policy
+
+/// Whether who came in under the old policy would still come in.
+bool Worker::still_welcome(ClientConnection& connection) const {
+  const security::Access& access = *connection.access;
+  if (ban_of(access.who(), std::nullopt)) return false;
+  if (!access.who().username) return true;
+  const security::User* before = access.policy()->user(*access.who().username);
+  const security::User* after = policy_->user(*access.who().username);
+  return !before || (after && after->hash == before->hash);
+}
+
+void Worker::set_policy(const security::PolicyPtr& policy) {
+  policy_ = policy;
+  authenticator_.set_policy(policy);
+  std::vector<uint64_t> unwelcome;
+  for (auto& [id, connection] : connections_) {
+    if (!connection->access) continue;
+    if (!still_welcome(*connection)) {
+      unwelcome.push_back(id);
+      continue;
+    }
+    security::Access& access = *connection->access;
+    const security::User* user = access.who().username ? policy_->user(*access.who().username) : nullptr;
+    access.follow(policy_, user ? user->superuser : access.superuser());
+    if (connection->client) drop_denied_subscriptions(*connection->client, access);
+  }
+  for (uint64_t id : unwelcome) {
+    const auto it = connections_.find(id);
+    if (it == connections_.end()) continue;
+    ClientConnection& connection = *it->second;
+    const bool banned = ban_of(connection.access->who(), std::nullopt) != nullptr;
+    if (banned) context_.counters.banned.add();
+    log_info("client_put_out", {{"client_id", connection.access->who().client_id}, {"banned", banned}});
+    connection.channel().kick(banned ? ReasonCode::administrative_action : ReasonCode::not_authorized);
+  }
+}
+
+}  // namespace ph::broker
