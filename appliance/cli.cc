@@ -7,7 +7,10 @@
 #include "base/coding.h"
 #include "base/log.h"
 #include "codec/event/block.h"
+#include "core/settings/difference.h"
+#include "host/notify.h"
 #include "io/config_file.h"
+#include "io/descriptor_limit.h"
 #include "io/http_unix.h"
 #include "io/level_store.h"
 #include "io/pki.h"
@@ -29,7 +32,34 @@ int say(int code, const Error& error) {
   return code;
 }
 
-/// The settings in `path`, or everything that is wrong with them on standard error.
+/// Applies the file as it is now to the running node: SIGHUP. `text` is what runs; keys that cannot change while it
+/// runs stay as they are there, so that each reload names them again.
+void reload(const std::string& path, const std::string& text, Node& node) {
+  if (path == "-") return log_warn("reload_refused", {{"error", "the configuration came from standard input"}});
+  auto fresh = io::read_config_text(path);
+  if (!fresh) return log_error("reload_refused", {{"error", fresh.error().to_string()}});
+  settings::Outcome outcome = settings::parse(*fresh, io::host_name());
+  for (const auto& d : outcome.diagnostics) log_warn("configuration_diagnosed", {{"diagnostic", d.to_string(path)}});
+  if (!outcome.settings)
+    return log_error("reload_refused", {{"file", path}, {"errors", outcome.errors()}, {"effect", "nothing changed"}});
+  host::notify_reloading(node.loop().now());
+  auto done = node.reload(*outcome.settings);
+  host::notify_reloaded();
+  if (!done) return log_error("reload_refused", {{"error", done.error().to_string()}, {"effect", "nothing changed"}});
+  std::string waiting;
+  for (const std::string& key : settings::differences(text, *fresh))
+    if (!settings::is_live(key)) waiting += (waiting.empty() ? "" : ", ") + key;
+  if (!waiting.empty()) log_warn("reload_needs_restart", {{"changed", waiting}});
+  log_info("configuration_reloaded", {{"file", path}});
+}
+
+/// The settings in `text`, or everything that is wrong with them on standard error.
+std::optional<settings::Settings> parse(const std::string& text, const std::string& path) {
+  settings::Outcome outcome = settings::parse(text, io::host_name());
+  std::fputs(outcome.to_string(path).c_str(), stderr);
+  return std::move(outcome.settings);
+}
+
 std::optional<settings::Settings> load(const std::string& path) {
   auto outcome = io::load_config(path);
   if (!outcome) {
@@ -82,7 +112,10 @@ int spool_verb(const std::string& verb, const std::string& route, const spool::S
 
 int run(const std::string& config) {
   io::ignore_signals();
-  auto settings = load(config);
+  io::raise_descriptor_limit();
+  auto text = io::read_config_text(config);
+  if (!text) return say(kInvalid, text.error());
+  auto settings = parse(*text, config);
   if (!settings) return kInvalid;
   log_configure(settings->log.level, ::getenv("JOURNAL_STREAM") == nullptr);
   std::unique_ptr<Node> node;
@@ -102,9 +135,7 @@ int run(const std::string& config) {
   if (waiting && waiting->stopping()) return kDone;
   waiting.reset();  // its socket is the node's now
   if (auto listens = node->open_api(); !listens) return say(kFailed, listens.error());
-  io::Signals signals(
-      node->loop(), [&node](int) { node->stop(); },
-      [] { log_warn("reload_not_supported", {{"hint", "restart to apply a new configuration"}}); });
+  io::Signals signals(node->loop(), [&node](int) { node->stop(); }, [&] { reload(config, *text, *node); });
   node->run();
   if (node->failure()) return say(kFailed, *node->failure());
   return kDone;

@@ -83,6 +83,18 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   return out;
 }
 
+io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
+  switch (from) {
+    case settings::ClientCertificate::none:
+      return io::PeerCertificate::none;
+    case settings::ClientCertificate::optional:
+      return io::PeerCertificate::optional;
+    case settings::ClientCertificate::required:
+      return io::PeerCertificate::required;
+  }
+  return io::PeerCertificate::required;
+}
+
 std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
   std::vector<broker::AuthMethod> out;
   for (settings::AuthMethod m : from)
@@ -165,12 +177,15 @@ Result<> Node::lock(const std::string& directory, const std::string& use) {
 
 Result<> Node::open_tls() {
   if (!settings_.tls) return {};
-  io::TlsOptions options{
-      .ca_file = settings_.tls->ca, .certificate_file = settings_.tls->cert, .key_file = settings_.tls->key};
+  io::TlsOptions options = tls_options(*settings_.tls);
   PH_ASSIGN(tls_, port::TlsContext::load(options));
   // MQTT clients rarely have certificates; a link's two ends always do.
-  options.peer = io::PeerCertificate::optional;
-  PH_ASSIGN(tls_mqtt_, port::TlsContext::load(options));
+  for (const auto& l : settings_.listeners) {
+    auto& context = tls_mqtt_[l.client_certificate];
+    if (!l.tls || context) continue;
+    options.peer = peer_certificate(l.client_certificate);
+    PH_ASSIGN(context, port::TlsContext::load(options));
+  }
   return {};
 }
 
@@ -273,7 +288,8 @@ Result<> Node::open_broker() {
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
-    options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
+    options.listeners.push_back({at, l.tls ? tls_mqtt_.at(l.client_certificate) : nullptr, l.connections_max, anonymous,
+                                 l.protocol == settings::ListenerProtocol::ws ? l.path : "", l.proxy_protocol});
     options.listeners.back().mountpoint = l.mountpoint;
   }
   options.node_name = settings_.node.name;

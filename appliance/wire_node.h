@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,9 @@
 
 namespace ph {
 
+/// What [tls] says, for a link.
+io::TlsOptions tls_options(const settings::Tls& from);
+
 class Node {
  public:
   explicit Node(settings::Settings settings);
@@ -53,6 +57,9 @@ class Node {
   void run();
   /// From any thread.
   void stop();
+  /// On the loop: puts to use what can change while it runs: the log's level, and certificates, keys and revocation
+  /// lists, whose files are read again. All of it or nothing. Connections stay. Errors: tls.*
+  Result<> reload(const settings::Settings& fresh);
   io::IoLoop& loop() { return loop_; }
   /// Why run() ended at once: a port that is taken, say.
   const std::optional<Error>& failure() const { return failed_; }
@@ -91,6 +98,7 @@ class Node {
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
   void fill_services(admin::Status& s) const;
+  void fill_transport(admin::Numbers& to) const;
 
   settings::Settings settings_;
   route::RouteTable routes_;
@@ -106,8 +114,8 @@ class Node {
   bool stopping_ = false;
   admin::Alarms alarms_;
   std::unique_ptr<port::Timer> alarm_timer_;
-  std::shared_ptr<port::TlsContext> tls_;       // links, both ways
-  std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
+  std::shared_ptr<port::TlsContext> tls_;                                              // links, both ways
+  std::map<settings::ClientCertificate, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;

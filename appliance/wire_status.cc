@@ -91,6 +91,22 @@ void Node::fill_upstreams(admin::Status& s) const {
   }
 }
 
+/// What the broker's loops saw below MQTT.
+void Node::fill_transport(admin::Numbers& to) const {
+  using Counters = io::LoopCounters;
+  static constexpr std::pair<std::string_view, io::Counter Counters::*> kShown[] = {
+      {"refused_full", &Counters::refused_full},         {"accept_pauses", &Counters::accept_pauses},
+      {"tls_handshakes", &Counters::handshakes},         {"tls_failures", &Counters::handshake_failures},
+      {"websocket_upgrades", &Counters::upgrades},       {"websocket_refused", &Counters::upgrade_failures},
+      {"websocket_faults", &Counters::websocket_faults}, {"proxy_refused", &Counters::proxy_failures},
+  };
+  for (const auto& [name, counter] : kShown) {
+    uint64_t sum = 0;
+    for (const auto& loop : worker_loops_) sum += (loop->counters().*counter).value();
+    to.emplace_back(name, sum);
+  }
+}
+
 void Node::fill_services(admin::Status& s) const {
   for (size_t i = 0; i < spools_.size(); ++i) {
     if (!spools_[i].log) continue;
@@ -170,6 +186,7 @@ void Node::fill_services(admin::Status& s) const {
     s.mqtt->emplace_back("delayed", b.delayed);
     for (size_t i = 0; i < b.limits.size(); ++i)
       s.mqtt->emplace_back("limit_" + std::string(session::kLimitNames[i]), b.limits[i]);
+    fill_transport(*s.mqtt);
     for (size_t i = 0; i < b.drops.size(); ++i)
       s.mqtt->emplace_back("dropped_" + std::string(session::kDropNames[i]), b.drops[i]);
     const broker::JournalStats j = journal_->stats();

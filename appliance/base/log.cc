@@ -107,6 +107,10 @@ void log_configure(LogLevel level, bool timestamps) {
   logger().set_pattern(timestamps ? "%Y-%m-%dT%H:%M:%S.%e%z %l %v" : "%l %v");
 }
 
+void log_set_level(LogLevel level) {
+  logger().set_level(to_spdlog(level));
+}
+
 bool log_enabled(LogLevel level) {
   return logger().should_log(to_spdlog(level));
 }

@@ -29,6 +29,8 @@ using LogFields = std::initializer_list<LogField>;
 
 /// Sets the level and whether lines carry a time stamp (off under journald). Call before threads start.
 void log_configure(LogLevel level, bool timestamps);
+/// Changes the level alone. Any thread, at any time.
+void log_set_level(LogLevel level);
 bool log_enabled(LogLevel level);
 void log_write(LogLevel level, std::string_view event, LogFields fields);
 

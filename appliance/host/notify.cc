@@ -17,6 +17,15 @@ void notify_stopping() {
   sd_notify(0, "STOPPING=1");
 }
 
+void notify_reloading(Instant now) {
+  auto since = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count();
+  sd_notify(0, ("RELOADING=1\nMONOTONIC_USEC=" + std::to_string(since)).c_str());
+}
+
+void notify_reloaded() {
+  sd_notify(0, "READY=1");
+}
+
 struct Watchdog::Beats {
   explicit Beats(size_t workers) : answered(workers) {
     for (auto& a : answered) a.store(true, std::memory_order_relaxed);

@@ -6,12 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "base/time.h"
 #include "port/loop.h"
 
 namespace ph::host {
 
 void notify_ready(const std::string& status);
 void notify_stopping();
+/// Between the two a configuration is applied; systemd wants to know since when.
+void notify_reloading(Instant now);
+void notify_reloaded();
 
 /// Feeds systemd's watchdog (WatchdogSec=) from `loop`, twice as often as it asks, and only while every loop of
 /// `workers` has run a task since the time before: a loop that hangs gets the process restarted. Bounds: one task a

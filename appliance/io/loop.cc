@@ -16,6 +16,7 @@ namespace {
 using boost::system::error_code;
 
 constexpr size_t kSpareOutputs = 64;    // idle output queues kept for reuse
+constexpr unsigned kNewEvery = 4;       // of the handshake steps, one is kept for a handshake that begins
 constexpr size_t kTasksPerTurn = 4096;  // posted tasks run before sockets get their turn again
 
 class IoTimer final : public port::Timer {
@@ -59,7 +60,7 @@ class IoTimer final : public port::Timer {
 
 LoopState::LoopState()
     : read_buffer(std::make_unique_for_overwrite<char[]>(kReadBufferBytes)),
-      tls_handshake_timeout(kTlsHandshakeTimeout),
+      handshake_timeout(kHandshakeTimeout),
       resolver(std::make_unique<Resolver>(*this)),
       random(random_seed()) {}
 
@@ -75,12 +76,13 @@ LoopState::~LoopState() {
   batch_.clear();
   writing_.clear();
   dirty.clear();
-  handshakes.clear();
+  handshakes_begun.clear();
+  handshakes_new.clear();
 }
 
 void LoopState::turn() {
   counters.turns.add();
-  bool busy = !dirty.empty() || !handshakes.empty();
+  bool busy = !dirty.empty() || !handshakes_begun.empty() || !handshakes_new.empty();
   size_t ran = busy ? context.poll_one() : context.run_one();
   for (int i = 1; ran > 0 && i < kHandlersPerTurn; ++i) ran = context.poll_one();
   run_handshakes();
@@ -88,9 +90,13 @@ void LoopState::turn() {
 }
 
 void LoopState::run_handshakes() {
-  for (int i = 0; i < kHandshakesPerTurn && !handshakes.empty(); ++i) {
-    auto socket = std::move(handshakes.front());
-    handshakes.pop_front();
+  for (int i = 0; i < kHandshakesPerTurn; ++i) {
+    const bool prefer_new = ++handshake_steps % kNewEvery == 0;
+    auto& first = prefer_new ? handshakes_new : handshakes_begun;
+    auto& from = first.empty() ? (prefer_new ? handshakes_begun : handshakes_new) : first;
+    if (from.empty()) return;
+    auto socket = std::move(from.front());
+    from.pop_front();
     socket->handshake_now();
   }
 }
@@ -209,8 +215,8 @@ Random& IoLoop::random() {
 const LoopCounters& IoLoop::counters() const {
   return state_->counters;
 }
-void IoLoop::set_tls_handshake_timeout(Duration timeout) {
-  state_->tls_handshake_timeout = timeout;
+void IoLoop::set_handshake_timeout(Duration timeout) {
+  state_->handshake_timeout = timeout;
 }
 asio::io_context& IoLoop::context() {
   return state_->context;

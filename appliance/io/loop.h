@@ -34,6 +34,7 @@ inline constexpr int kHandshakesPerTurn = 2;
 inline constexpr size_t kMailboxMax = 65'536;
 inline constexpr Duration kMailboxWait = 100ms;
 inline constexpr Duration kAcceptPause = 100ms;
+inline constexpr Duration kHandshakeTimeout = 10s;
 
 /// A counter with one writer and any number of readers.
 class Counter {
@@ -57,8 +58,13 @@ struct LoopCounters {
   Counter accept_pauses;       // out of descriptors
   Counter connected;
   Counter connect_failures;
-  Counter handshakes;  // TLS, completed
+  Counter handshakes;        // TLS, completed
+  Counter handshakes_begun;  // by the first byte of the peer, or by us
   Counter handshake_failures;
+  Counter upgrades;  // WebSocket, completed
+  Counter upgrade_failures;
+  Counter websocket_faults;               // open ones that broke the protocol
+  Counter proxy_failures;                 // no acceptable PROXY header
   Counter tasks;                          // posted and run
   std::atomic<uint64_t> mailbox_full{0};  // posts by other threads that had to wait
 };
@@ -93,8 +99,10 @@ class IoLoop final : public port::Loop, public port::Network {
   Result<std::unique_ptr<port::Listener>> listen(const port::Endpoint& at, port::ListenOptions options,
                                                  port::AcceptFn accept) override;
 
-  /// Time from a TCP connection to its verified peer; default 10 s. For connections that begin after the call.
-  void set_tls_handshake_timeout(Duration timeout);
+  /// Time for each of the steps between a TCP connection and on_open: PROXY header, TLS handshake, WebSocket upgrade;
+  /// default 10 s. For steps that begin after the call. What waits for its turn here is not given up for it, and a TLS
+  /// handshake has the time once more from its first bytes on.
+  void set_handshake_timeout(Duration timeout);
 
   const LoopCounters& counters() const;
   /// For this room's other files.

@@ -46,16 +46,22 @@ struct LoopState {
   void post(port::Task task);
   /// Remembers to write `socket` at the end of this turn.
   void write_later(std::shared_ptr<Socket> socket) { dirty.push_back(std::move(socket)); }
-  /// Queues a socket whose TLS handshake can go on.
-  void handshake_later(std::shared_ptr<Socket> socket) { handshakes.push_back(std::move(socket)); }
+  /// Queues a socket whose TLS handshake can begin, or go on.
+  void handshake_later(std::shared_ptr<Socket> socket, bool begun) {
+    (begun ? handshakes_begun : handshakes_new).push_back(std::move(socket));
+  }
   std::unique_ptr<OutputQueue> take_output();
   void return_output(std::unique_ptr<OutputQueue> output);
 
   std::unique_ptr<char[]> read_buffer;   // kReadBufferBytes
   std::unique_ptr<char[]> plain_buffer;  // kPlainBufferBytes: what read_buffer decrypts to; made when first needed
   std::vector<std::shared_ptr<Socket>> dirty;
-  std::deque<std::shared_ptr<Socket>> handshakes;
-  Duration tls_handshake_timeout;
+  // Those that have begun go first: of more clients than can be served within the timeout, some get through then, and
+  // the work done for them is not lost. One step in kNewEvery is kept for new ones.
+  std::deque<std::shared_ptr<Socket>> handshakes_begun;
+  std::deque<std::shared_ptr<Socket>> handshakes_new;
+  unsigned handshake_steps = 0;
+  Duration handshake_timeout;
   std::vector<std::unique_ptr<OutputQueue>> spare_outputs;
   std::unique_ptr<Resolver> resolver;
   LoopCounters counters;

@@ -8,6 +8,7 @@
 #include <mbedtls/ssl.h>
 #include <mbedtls/ssl_ticket.h>
 #include <mbedtls/version.h>
+#include <mbedtls/x509_crl.h>
 #include <mbedtls/x509_crt.h>
 
 #include <string>
@@ -40,6 +41,7 @@ class Owned {
   T object_;
 };
 using Certificates = Owned<mbedtls_x509_crt, mbedtls_x509_crt_init, mbedtls_x509_crt_free>;
+using RevocationLists = Owned<mbedtls_x509_crl, mbedtls_x509_crl_init, mbedtls_x509_crl_free>;
 using Key = Owned<mbedtls_pk_context, mbedtls_pk_init, mbedtls_pk_free>;
 using Config = Owned<mbedtls_ssl_config, mbedtls_ssl_config_init, mbedtls_ssl_config_free>;
 using Session = Owned<mbedtls_ssl_context, mbedtls_ssl_init, mbedtls_ssl_free>;

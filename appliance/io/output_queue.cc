@@ -62,6 +62,22 @@ size_t OutputQueue::peek(char* into, size_t size) const {
   return have;
 }
 
+void OutputQueue::take_from(OutputQueue& from, size_t size) {
+  PH_ASSERT(size <= from.bytes_, "more was moved than was queued");
+  while (size > 0) {
+    const Entry& e = from.entries_[from.head_];
+    const size_t n = std::min(size, e.size() - from.head_used_);
+    if (e.copied) {
+      push_copy({from.copies_.data() + from.copies_used_ + from.head_used_, n});
+    } else {
+      bytes_ += n;
+      entries_.push_back({e.slice.sub(from.head_used_, n), 0});
+    }
+    from.consume(n);
+    size -= n;
+  }
+}
+
 void OutputQueue::consume(size_t size) {
   PH_ASSERT(size <= bytes_, "more was written than was queued");
   bytes_ -= size;

@@ -25,6 +25,8 @@ class OutputQueue {
   size_t gather(iovec* into, size_t max) const;
   /// Copies up to `size` bytes of the front; returns how many.
   size_t peek(char* into, size_t size) const;
+  /// Moves `size` bytes from the front of `from` to the end of this one. Requires size <= from.bytes().
+  void take_from(OutputQueue& from, size_t size);
   /// Removes `size` bytes from the front. Requires size <= bytes().
   void consume(size_t size);
   /// Empties it; keeps a little memory for the next user.

@@ -51,7 +51,7 @@ TEST(OutputQueue, matches_a_string_under_random_use) {
     for (int step = 0; step < 400; ++step) {
       std::string bytes(random.below(random.chance(0.2) ? 20'000 : 300), '\0');
       for (char& c : bytes) c = static_cast<char>(random.next());
-      switch (random.below(4)) {
+      switch (random.below(5)) {
         case 0:
           queue.push_copy(bytes);
           model += bytes;
@@ -60,6 +60,15 @@ TEST(OutputQueue, matches_a_string_under_random_use) {
           queue.push(Slice(bytes));
           model += bytes;
           break;
+        case 2: {  // what was staged elsewhere, in pieces
+          OutputQueue staged;
+          staged.push_copy(bytes.substr(0, bytes.size() / 3));
+          staged.push(Slice(bytes.substr(bytes.size() / 3)));
+          staged.push_copy("end");
+          model += bytes + "end";
+          while (!staged.empty()) queue.take_from(staged, 1 + random.below(staged.bytes()));
+          break;
+        }
         default: {
           size_t n = random.chance(0.05) ? model.size() : random.below(std::min<size_t>(model.size(), 30'000) + 1);
           queue.consume(n);

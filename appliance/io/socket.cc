@@ -18,10 +18,6 @@ constexpr size_t kVectorsPerWrite = 64;
 constexpr int kWritesPerTurn = 8;          // sendmsg calls for one connection in one turn
 constexpr size_t kTailGrowth = 64 * 1024;  // a tail grows by its own size, at least by this
 
-bool is_transient(int os_error) {
-  return os_error == EAGAIN || os_error == EWOULDBLOCK || os_error == EINTR;
-}
-
 /// Room behind the `have` bytes of a tail that waits for `wanted`. It follows what arrives, not what a peer announces:
 /// a header that claims 16 MiB costs 64 KiB until the bytes are really sent.
 size_t tail_room(size_t have, size_t wanted) {
@@ -30,6 +26,10 @@ size_t tail_room(size_t have, size_t wanted) {
 }
 
 }  // namespace
+
+bool is_transient(int os_error) {
+  return os_error == EAGAIN || os_error == EWOULDBLOCK || os_error == EINTR;
+}
 
 ConnectionHandle::~ConnectionHandle() {
   socket_->abandon();
@@ -66,6 +66,18 @@ OutputQueue& Socket::output() {
   return *output_;
 }
 
+OutputQueue& Socket::user_output() {
+  if (!websocket_) return output();
+  if (!websocket_->staged) websocket_->staged = loop_.take_output();
+  return *websocket_->staged;
+}
+
+size_t Socket::unsent_bytes() const {
+  size_t bytes = output_ ? output_->bytes() : 0;
+  if (websocket_ && websocket_->staged) bytes += websocket_->staged->bytes();
+  return bytes;
+}
+
 void Socket::mark_dirty() {
   if (dirty_) return;
   dirty_ = true;
@@ -74,13 +86,13 @@ void Socket::mark_dirty() {
 
 void Socket::send(Slice bytes) {
   if (!can_send() || bytes.empty()) return;
-  output().push(std::move(bytes));
+  user_output().push(std::move(bytes));
   if (phase_ == Phase::open) mark_dirty();
 }
 
 void Socket::send_copy(ByteView bytes) {
   if (!can_send() || bytes.empty()) return;
-  output().push_copy(bytes);
+  user_output().push_copy(bytes);
   if (phase_ == Phase::open) mark_dirty();
 }
 
@@ -108,6 +120,10 @@ void Socket::pause_reading(bool paused) {
 void Socket::close(Duration linger) {
   if (!can_send()) return;
   if (phase_ != Phase::open || linger <= Duration::zero()) return finish_later(closed_here());
+  begin_flushing(linger);
+}
+
+void Socket::begin_flushing(Duration linger) {
   phase_ = Phase::flushing;
   paused_ = false;
   set_deadline(linger);
@@ -127,7 +143,7 @@ uint64_t Socket::bytes_acked() const {
 void Socket::wait_readable() {
   if (waiting_readable_ || input_ended_) return;
   waiting_readable_ = true;
-  if (phase_ == Phase::open && tls_ && tls_->stashed()) {
+  if ((phase_ == Phase::open || phase_ == Phase::upgrading) && tls_ && tls_->stashed()) {
     asio::post(loop_.context, [self = shared_from_this()] {
       self->waiting_readable_ = false;
       self->readable();
@@ -142,9 +158,13 @@ void Socket::wait_readable() {
 
 void Socket::readable() {
   switch (phase_) {
+    case Phase::announcing:
+      read_announcement();
+      break;
     case Phase::handshaking:
       handshake_soon();
       break;
+    case Phase::upgrading:
     case Phase::open:
       if (!paused_) read_once();
       break;
@@ -165,19 +185,20 @@ void Socket::read_once() {
   if (phase_ == Phase::open && tail_.size() > kTailMax)
     return finish(Error{port::net_errors::too_long,
                         peer_.address + ": " + std::to_string(tail_.size()) + " bytes without a whole frame", 0});
-  if ((phase_ == Phase::open && !paused_) || phase_ == Phase::flushing) wait_readable();
+  if ((phase_ == Phase::open && !paused_) || phase_ == Phase::flushing || phase_ == Phase::upgrading) wait_readable();
 }
 
 void Socket::read_plain() {
   size_t before = tail_.size();
-  size_t room = tail_room(before, wanted_);
+  bool as_it_comes = phase_ == Phase::open && !websocket_;  // what is read is what the user gets
+  size_t room = as_it_comes ? tail_room(before, wanted_) : 0;
   iovec into[2] = {{nullptr, 0}, {loop_.read_buffer.get(), kReadBufferBytes - room}};
   if (room > 0) {
     tail_.resize_and_overwrite(before + room, [](char*, size_t size) { return size; });
     into[0] = {tail_.data() + before, room};
   }
   // While the tail still grows, nothing may land behind its gap.
-  bool all_wanted = before + room >= wanted_;
+  bool all_wanted = room == 0 || before + room >= wanted_;
   ssize_t got = ::readv(socket_.native_handle(), into, all_wanted ? 2 : 1);
   int os_error = errno;
   size_t size = got > 0 ? static_cast<size_t>(got) : 0;
@@ -188,7 +209,7 @@ void Socket::read_plain() {
   }
   if (got == 0) return end_of_input({});
   loop_.counters.bytes_read.add(size);
-  received(ByteView(loop_.read_buffer.get(), size > room ? size - room : 0));
+  ingest(loop_.read_buffer.get(), size > room ? size - room : 0);
 }
 
 void Socket::read_tls() {
@@ -211,8 +232,8 @@ void Socket::read_tls() {
     have += got;
   }
   tls_->stash();
-  if (have > 0) received({loop_.plain_buffer.get(), have});
-  if (phase_ != Phase::open) return;
+  if (have > 0) ingest(loop_.plain_buffer.get(), have);
+  if (phase_ != Phase::open && phase_ != Phase::upgrading) return;
   if (outcome == TlsSession::Outcome::closed) return end_of_input(tls_->failure());
   if (outcome == TlsSession::Outcome::failed)
     return finish(Error{port::net_errors::tls, peer_.address + ": " + tls_->failure(), 0});
@@ -311,6 +332,7 @@ void Socket::wait_writable() {
 void Socket::write_now() {
   dirty_ = false;
   if ((phase_ != Phase::open && phase_ != Phase::flushing) || write_error_) return;
+  if (websocket_) frame_output();
   for (int writes = 0; unsent_bytes() > 0 && !waiting_writable_; ++writes) {
     if (writes == kWritesPerTurn) {
       mark_dirty();
@@ -319,6 +341,7 @@ void Socket::write_now() {
     loop_.counters.writes.add();
     if (!(tls_ ? write_tls() : write_plain())) return;
   }
+  if (websocket_ && phase_ == Phase::open && websocket_->pong && websocket_->pong_ahead == 0) mark_dirty();
   if (unsent_bytes() == 0) output_written();
   if (phase_ == Phase::open && notify_armed_ && unsent_bytes() <= low_mark_) {
     notify_armed_ = false;
@@ -340,7 +363,7 @@ bool Socket::write_plain() {
   }
   size_t size = sent > 0 ? static_cast<size_t>(sent) : 0;
   loop_.counters.bytes_written.add(size);
-  output_->consume(size);
+  written(size);
   if (size < offered) wait_writable();
   return true;
 }
@@ -360,7 +383,7 @@ bool Socket::write_tls() {
   switch (outcome) {
     case TlsSession::Outcome::ok:
       record_pending_ = 0;
-      output_->consume(taken);
+      written(taken);
       return true;
     case TlsSession::Outcome::want_write:
       record_pending_ = static_cast<uint32_t>(record.size());
@@ -373,6 +396,11 @@ bool Socket::write_tls() {
         finish(Error{port::net_errors::tls, peer_.address + ": " + tls_->failure(), 0});
       return false;
   }
+}
+
+void Socket::written(size_t size) {
+  output_->consume(size);
+  if (websocket_) websocket_->pong_ahead -= std::min(websocket_->pong_ahead, size);
 }
 
 void Socket::output_written() {

@@ -1,11 +1,12 @@
-// Socket: one TCP connection inside a loop, with or without TLS. The user holds a ConnectionHandle; the socket lives as
-// long as the handle or a pending operation needs it. Internal to this room.
+// Socket: one TCP connection inside a loop, with or without a PROXY header, TLS and WebSocket. The user holds a
+// ConnectionHandle; the socket lives as long as the handle or a pending operation needs it. Internal to this room.
 //
-// Phases: connecting -> [handshaking ->] open -> flushing -> draining -> closed, and from a failed handshake to
-// draining at once. An accepted socket meets its AcceptFn when it is open: a handshake that fails costs no handler.
-// Flushing writes what is queued after close(); draining has sent FIN and discards input until the peer's FIN, so that
-// the kernel does not answer late input with a reset that would destroy our last bytes on their way. A deadline bounds
-// all but open and closed.
+// Phases: connecting or [announcing ->], [handshaking ->] [upgrading ->] open -> flushing -> draining -> closed, and
+// from a failed handshake to draining at once. Announcing waits for a PROXY header, upgrading for a WebSocket request.
+// An accepted socket meets its AcceptFn when it is open: a handshake that fails costs no handler. Flushing writes what
+// is queued after close(); draining has sent FIN and discards input until the peer's FIN, so that the kernel does not
+// answer late input with a reset that would destroy our last bytes on their way. A deadline bounds all but open and
+// closed.
 //
 // Handlers are called from loop context only: never from inside connect(), send(), close() or a destructor. Memory when
 // idle and plain: this object, one pending wait, the descriptor's entry in the reactor; no buffer.
@@ -18,6 +19,7 @@
 #include "base/limits.h"
 #include "io/loop_state.h"
 #include "io/tls_session.h"
+#include "io/websocket.h"
 #include "port/network.h"
 
 namespace ph::io {
@@ -66,7 +68,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   // For the handle.
   void send(Slice bytes);
   void send_copy(ByteView bytes);
-  size_t unsent_bytes() const { return output_ ? output_->bytes() : 0; }
+  size_t unsent_bytes() const;
   void notify_below(size_t mark);
   void pause_reading(bool paused);
   void close(Duration linger);
@@ -79,11 +81,13 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void handshake_now();
 
  private:
-  enum class Phase : uint8_t { connecting, handshaking, open, flushing, draining, closed };
+  enum class Phase : uint8_t { connecting, announcing, handshaking, upgrading, open, flushing, draining, closed };
   struct Attempt;
 
   bool can_send() const { return phase_ <= Phase::open; }
   OutputQueue& output();
+  /// Where what the user sends goes: the output, or what becomes a frame of it.
+  OutputQueue& user_output();
   void mark_dirty();
 
   void resolve();
@@ -95,6 +99,17 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void handshake_failed(std::string_view why);
   void opened();
   void set_options();
+
+  // socket_layers.cc
+  void read_announcement();
+  void announced(std::string rest);
+  void stream_ready(std::string rest);
+  /// Takes bytes of the stream as the peer sent it, under TLS decrypted. Changes them in place.
+  void ingest(char* bytes, size_t size);
+  void upgrade_input(ByteView fresh);
+  void refuse(const UpgradeAnswer& answer);
+  void end_websocket(uint16_t code, Error why);
+  void frame_output();
 
   void set_deadline(Duration after);
   void clear_deadline();
@@ -115,6 +130,8 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void read_failed(int os_error);
   bool write_plain();
   bool write_tls();
+  void written(size_t size);
+  void begin_flushing(Duration linger);
   void write_failed(int os_error);
   void output_written();
 
@@ -132,10 +149,11 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   size_t wanted_ = 0;                    // tail_ is not worth showing below this size
   size_t low_mark_ = 0;
   std::unique_ptr<SteadyTimer> deadline_;
-  std::unique_ptr<Attempt> attempt_;         // while connecting
-  std::unique_ptr<TlsSession> tls_;          // null: plain
-  std::unique_ptr<Error> why_;               // what on_close tells when draining ends; null: closed_here
-  std::shared_ptr<ListenerState> listener_;  // that accepted it
+  std::unique_ptr<Attempt> attempt_;           // while connecting
+  std::unique_ptr<TlsSession> tls_;            // null: plain
+  std::unique_ptr<WebSocketState> websocket_;  // null: none
+  std::unique_ptr<Error> why_;                 // what on_close tells when draining ends; null: closed_here
+  std::shared_ptr<ListenerState> listener_;    // that accepted it
   port::Peer peer_;
   uint32_t deadline_number_ = 0;
   int write_error_ = 0;          // the kernel refused a write; told when the input is read to its end
@@ -147,9 +165,12 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   bool waiting_writable_ = false;
   bool notify_armed_ = false;
   bool handshake_queued_ = false;
+  bool handshake_begun_ = false;
   bool showing_ = false;  // inside on_data
   bool reshow_posted_ = false;
   bool input_ended_ = false;
 };
+
+bool is_transient(int os_error);
 
 }  // namespace ph::io

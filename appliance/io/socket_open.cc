@@ -165,8 +165,10 @@ void Socket::accepted(int descriptor, const tcp::endpoint& from, std::shared_ptr
   listener_ = std::move(listener);
   peer_.address = address_text(from);
   set_options();
-  if (!listener_->options.tls) return opened();
-  secure(*listener_->options.tls, true, {});
+  if (!listener_->options.proxy_protocol) return announced({});
+  phase_ = Phase::announcing;
+  set_deadline(loop_.handshake_timeout);
+  wait_readable();
 }
 
 void Socket::secure(const port::TlsContext& context, bool server, const std::string& server_name) {
@@ -178,7 +180,7 @@ void Socket::secure(const port::TlsContext& context, bool server, const std::str
   tls_ = std::move(*session);
   attempt_.reset();
   phase_ = Phase::handshaking;
-  set_deadline(loop_.tls_handshake_timeout);
+  set_deadline(loop_.handshake_timeout);
   if (server)
     wait_readable();
   else
@@ -188,7 +190,7 @@ void Socket::secure(const port::TlsContext& context, bool server, const std::str
 void Socket::handshake_soon() {
   if (handshake_queued_) return;
   handshake_queued_ = true;
-  loop_.handshake_later(shared_from_this());
+  loop_.handshake_later(shared_from_this(), handshake_begun_ || !listener_);
 }
 
 void Socket::handshake_now() {
@@ -202,6 +204,11 @@ void Socket::handshake_now() {
     if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
       return handshake_failed(std::strerror(errno));
   }
+  if (!handshake_begun_) {
+    handshake_begun_ = true;
+    loop_.counters.handshakes_begun.add();
+    set_deadline(loop_.handshake_timeout);
+  }
   auto outcome = tls_->handshake();
   tls_->stash();
   loop_.counters.bytes_written.add(tls_->take_sent());
@@ -210,7 +217,7 @@ void Socket::handshake_now() {
       loop_.counters.handshakes.add();
       peer_.encrypted = true;
       peer_.certificate_name = tls_->peer_name();
-      opened();
+      stream_ready({});
       break;
     case TlsSession::Outcome::want_read:
       wait_readable();
@@ -275,9 +282,19 @@ void Socket::deadline_passed() {
     case Phase::connecting:
       try_next_address();
       break;
+    case Phase::announcing:
+      finish(Error{port::net_errors::proxy, peer_.address + ": the PROXY header took too long", 0});
+      break;
     case Phase::handshaking:
+      if (handshake_queued_) {  // it is we who are late
+        set_deadline(loop_.handshake_timeout);
+        break;
+      }
       loop_.counters.handshake_failures.add();
       finish(Error{port::net_errors::tls, peer_.address + ": the TLS handshake took too long", 0});
+      break;
+    case Phase::upgrading:
+      finish(Error{port::net_errors::websocket, peer_.address + ": the WebSocket upgrade took too long", 0});
       break;
     case Phase::flushing:
     case Phase::draining:
@@ -297,6 +314,7 @@ void Socket::release() {
   socket_.close(ignored);
   tls_.reset();
   if (output_) loop_.return_output(std::move(output_));
+  if (websocket_ && websocket_->staged) loop_.return_output(std::move(websocket_->staged));
   if (!showing_) tail_ = {};
   if (listener_) --listener_->live;
   listener_.reset();
@@ -315,6 +333,8 @@ Error Socket::closed_here() const {
 void Socket::finish(Error why) {
   if (phase_ == Phase::closed) return;
   auto self = shared_from_this();
+  if (phase_ == Phase::announcing) loop_.counters.proxy_failures.add();
+  if (phase_ == Phase::upgrading) loop_.counters.upgrade_failures.add();
   release();
   if (auto* handler = std::exchange(handler_, nullptr)) handler->on_close(*handle_, why);
 }

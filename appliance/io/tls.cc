@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/log.h"
 #include "io/tls_session.h"
 
 namespace ph::io {
@@ -26,6 +27,8 @@ std::string verify_failure(uint32_t flags, const std::string& expected_name) {
   if (flags & MBEDTLS_X509_BADCERT_EXPIRED) return "the peer's certificate has expired";
   if (flags & MBEDTLS_X509_BADCERT_FUTURE) return "the peer's certificate is not valid yet (check both clocks)";
   if (flags & MBEDTLS_X509_BADCERT_REVOKED) return "the peer's certificate is revoked";
+  if (flags & MBEDTLS_X509_BADCRL_EXPIRED) return "the revocation list of the peer's CA has expired";
+  if (flags & MBEDTLS_X509_BADCRL_FUTURE) return "the revocation list of the peer's CA is not valid yet";
   if (flags & MBEDTLS_X509_BADCERT_NOT_TRUSTED) return "the peer's certificate is of another CA";
   if (flags & MBEDTLS_X509_BADCERT_CN_MISMATCH) return "the peer's certificate is not for \"" + expected_name + "\"";
   char text[256];
@@ -105,6 +108,13 @@ Result<> TlsMaterial::read_files(const TlsOptions& options) {
     if (code < 0) return bad_file(options.ca_file, code);
     has_ca_ = true;
   }
+  if (!options.crl_file.empty()) {
+    if (int code = mbedtls_x509_crl_parse_file(revoked_.get(), options.crl_file.c_str()); code != 0)
+      return bad_file(options.crl_file, code);
+    for (const mbedtls_x509_crl* list = revoked_.get(); list && list->raw.p; list = list->next)
+      if (mbedtls_x509_time_is_past(&list->next_update))
+        log_warn("revocation_list_expired", {{"file", options.crl_file}, {"effect", "certificates are refused"}});
+  }
   if (!options.certificate_file.empty()) {
     int code = mbedtls_x509_crt_parse_file(own_.get(), options.certificate_file.c_str());
     if (code > 0) return fail(tls_errors::bad_file, options.certificate_file + ": a certificate in it is damaged");
@@ -126,7 +136,8 @@ Result<> TlsMaterial::configure(mbedtls_ssl_config* config, const TlsOptions& op
   if (code != 0) return fail(tls_errors::unsupported, mbed::reason(code));
   mbedtls_ssl_conf_rng(config, mbedtls_ctr_drbg_random, generator_.get());
   mbed::set_versions(config, options.tls13_only);
-  if (has_ca_) mbedtls_ssl_conf_ca_chain(config, authorities_.get(), nullptr);
+  mbedtls_x509_crl* revoked = options.crl_file.empty() ? nullptr : revoked_.get();
+  if (has_ca_) mbedtls_ssl_conf_ca_chain(config, authorities_.get(), revoked);
   if (has_certificate_) {
     code = mbedtls_ssl_conf_own_cert(config, own_.get(), key_.get());
     if (code != 0) return fail(tls_errors::unsupported, mbed::reason(code));
@@ -298,10 +309,25 @@ Result<std::shared_ptr<TlsContext>> TlsContext::load(io::TlsOptions options) {
 }
 
 Result<> TlsContext::reload() {
-  PH_ASSIGN(auto fresh, io::TlsMaterial::load(options_));
-  std::lock_guard lock(mutex_);
-  material_ = std::move(fresh);
+  io::TlsOptions now = options();
+  PH_ASSIGN(auto fresh, read(now));
+  use(std::move(now), std::move(fresh));
   return {};
+}
+
+Result<std::shared_ptr<const io::TlsMaterial>> TlsContext::read(const io::TlsOptions& options) {
+  return io::TlsMaterial::load(options);
+}
+
+void TlsContext::use(io::TlsOptions options, std::shared_ptr<const io::TlsMaterial> material) {
+  std::lock_guard lock(mutex_);
+  options_ = std::move(options);
+  material_ = std::move(material);
+}
+
+io::TlsOptions TlsContext::options() const {
+  std::lock_guard lock(mutex_);
+  return options_;
 }
 
 std::optional<WallTime> TlsContext::expires() const {

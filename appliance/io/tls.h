@@ -31,11 +31,10 @@ struct TlsOptions {
   std::string ca_file;           // PEM, one or more; empty: trusts nobody (a server with peer = none only)
   std::string certificate_file;  // PEM, the chain with the leaf first; empty: none (clients only)
   std::string key_file;          // PEM
+  std::string crl_file;          // PEM, revocation lists of the authorities; empty: none. An expired one refuses all
   PeerCertificate peer = PeerCertificate::required;
   bool tls13_only = false;
 };
-
-inline constexpr Duration kTlsHandshakeTimeout = 10s;  // from connected or accepted to verified
 
 class TlsMaterial;
 
@@ -58,14 +57,19 @@ class TlsContext {
 
   /// Reads the files again. On failure the old ones stay in use.
   Result<> reload();
+  /// The same in two steps, for several contexts that change together or not at all: read files, perhaps other ones,
+  /// then put them to use.
+  static Result<std::shared_ptr<const io::TlsMaterial>> read(const io::TlsOptions& options);
+  void use(io::TlsOptions options, std::shared_ptr<const io::TlsMaterial> material);
+  io::TlsOptions options() const;
   /// When the own certificate expires; nullopt without one.
   std::optional<WallTime> expires() const;
   /// What is in use now; for this room's connections.
   std::shared_ptr<const io::TlsMaterial> material() const;
 
  private:
-  const io::TlsOptions options_;
   mutable std::mutex mutex_;
+  io::TlsOptions options_;
   std::shared_ptr<const io::TlsMaterial> material_;
 };
 

@@ -30,6 +30,7 @@ class TlsMaterial {
 
   mbed::Generator generator_;
   mbed::Certificates authorities_;
+  mbed::RevocationLists revoked_;
   mbed::Certificates own_;
   mbed::Key key_;
   mbed::Tickets tickets_;

@@ -42,11 +42,13 @@ inline constexpr ErrorCode too_long{"net.too_long"};        // the handler left 
 inline constexpr ErrorCode failed{"net.failed"};            // anything else of the system's
 inline constexpr ErrorCode bad_address{"net.bad_address"};  // parse_endpoint
 inline constexpr ErrorCode tls{"net.tls"};                  // handshake or record refused; the detail says why
+inline constexpr ErrorCode websocket{"net.websocket"};      // upgrade or frame refused; the detail says why
+inline constexpr ErrorCode proxy{"net.proxy"};              // no acceptable PROXY header
 }  // namespace net_errors
 
 /// What is known of the other side.
 struct Peer {
-  std::string address;  // "127.0.0.1:52114"
+  std::string address;  // "127.0.0.1:52114"; of the client itself where a PROXY header tells it
   bool encrypted = false;
   std::string certificate_name;  // CN of the verified client or server certificate; empty without one
 };
@@ -113,6 +115,8 @@ struct ListenOptions {
   size_t connections_max = 10'000;  // more: accepted and closed at once, counted by the loop
   bool reuse_port = false;          // one listening socket per worker
   size_t accepts_a_second = 0;      // more wait in the kernel's queue, where an attempt costs nothing; 0: no such bound
+  bool proxy_protocol = false;      // every connection begins with a PROXY header (version 1 or 2), before TLS
+  std::string websocket_path;       // not empty: WebSocket with a subprotocol of MQTT, at this path
 };
 
 /// Makes the handler of an accepted connection; the connection's owner is the returned object's keeper. Called before

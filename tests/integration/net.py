@@ -16,7 +16,7 @@ class Net:
 
     def node(self, name, *, agent=None, receiver=None, upstreams=None, routes=None, listener=False, user=None, **tables):
         """agent, receiver: their further keys (a dict), or None for none. receiver: "dir": None for spooling only.
-        upstreams: name -> addresses, or name -> table."""
+        upstreams: name -> addresses, or name -> table. listener: True for a plain one, or the tables."""
         folder = self.folder / name
         given = dict(tables)
         if agent is not None:
@@ -29,7 +29,8 @@ class Net:
         if routes:
             given["route"] = routes
         if listener:
-            given["listener"] = [{"name": "plain", "bind": f"127.0.0.1:{self.ports.take()}"}]
+            given["listener"] = listener if isinstance(listener, list) else [
+                {"name": "plain", "bind": f"127.0.0.1:{self.ports.take()}"}]
         made = Node(self.program, self.folder, name, given, user)
         self.nodes.append(made)
         return made

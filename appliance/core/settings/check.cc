@@ -17,6 +17,7 @@ namespace {
 constexpr size_t kNameMax = 64;
 constexpr size_t kMasksMax = 10'000;
 constexpr size_t kTemplateMax = 4096;
+constexpr size_t kPathMax = 256;
 
 /// Letters, digits, '.', '_', '-', first a letter or digit: safe as a file name, a store key and a label.
 bool is_name(std::string_view text) {
@@ -86,6 +87,7 @@ class Check {
     absolute(s_.tls->ca, at.place("ca"), "tls.ca");
     absolute(s_.tls->cert, at.place("cert"), "tls.cert");
     absolute(s_.tls->key, at.place("key"), "tls.key");
+    if (!s_.tls->crl.empty() || at.has("crl")) absolute(s_.tls->crl, at.place("crl"), "tls.crl");
   }
   void agent() {
     if (!s_.agent) return;
@@ -129,9 +131,23 @@ class Check {
                    "no wildcards, no $ at its beginning, at most 1024 bytes");
       if (l.bind.empty()) continue;
       const auto address = endpoint(l.bind, at.place("bind"), "listener.bind", true);
-      if (!l.allow_anonymous) l.allow_anonymous = address && address->is_loopback();
+      // Behind a balancer on this machine clients come from anywhere.
+      if (!l.allow_anonymous) l.allow_anonymous = address && address->is_loopback() && !l.proxy_protocol;
+      websocket(l, at);
+      if (l.client_certificate == ClientCertificate::required && !l.tls)
+        out_.error(at.place("client_certificate"), "`client_certificate = \"required\"` needs `tls = true`");
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
     }
+  }
+  void websocket(const Listener& l, const At& at) {
+    const bool ws = l.protocol == ListenerProtocol::ws;
+    if (!ws && l.path != Listener{}.path)
+      out_.error(at.place("path"), "`path` is for listeners with `protocol = \"ws\"`");
+    auto in_path = [](char c) { return c > ' ' && c < 0x7F && c != '?' && c != '#'; };
+    if (ws &&
+        (!l.path.starts_with('/') || l.path.size() > kPathMax || !std::all_of(l.path.begin(), l.path.end(), in_path)))
+      out_.error(at.place("path"),
+                 "`listener.path` is " + in_quotes(l.path.substr(0, 80)) + "; it must be like \"/mqtt\"");
   }
   void upstreams() {
     std::map<std::string, Place> names;

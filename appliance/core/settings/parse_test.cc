@@ -349,6 +349,29 @@ TEST(Parse, anonymous_clients_are_let_in_on_loopback_only_by_default) {
               ElementsAre(HasSubstr("a second listener")));
 }
 
+TEST(Parse, a_listener_may_be_a_websocket_behind_a_balancer) {
+  const Settings s = good(
+      "[tls]\nca = \"/a\"\ncert = \"/b\"\nkey = \"/c\"\ncrl = \"/d\"\n"
+      "[[listener]]\nbind = \"127.0.0.1:8083\"\nprotocol = \"ws\"\n"
+      "[[listener]]\nbind = \"127.0.0.1:8084\"\nprotocol = \"ws\"\npath = \"/x/y\"\ntls = true\n"
+      "client_certificate = \"required\"\nproxy_protocol = true\n");
+  EXPECT_EQ(s.tls->crl, "/d");
+  EXPECT_EQ(s.listeners[0].protocol, ListenerProtocol::ws);
+  EXPECT_EQ(s.listeners[0].path, "/mqtt");
+  EXPECT_EQ(s.listeners[0].client_certificate, ClientCertificate::optional);
+  EXPECT_EQ(s.listeners[0].allow_anonymous, true);
+  EXPECT_EQ(s.listeners[1].path, "/x/y");
+  EXPECT_EQ(s.listeners[1].client_certificate, ClientCertificate::required);
+  EXPECT_TRUE(s.listeners[1].proxy_protocol);
+  EXPECT_EQ(s.listeners[1].allow_anonymous, false) << "its clients come from anywhere";
+  EXPECT_THAT(complaints("[[listener]]\nbind = \":1\"\npath = \"/x\"\n"),
+              ElementsAre(HasSubstr("`path` is for listeners with")));
+  EXPECT_THAT(complaints("[[listener]]\nbind = \":1\"\nprotocol = \"ws\"\npath = \"mqtt\"\n"),
+              ElementsAre(AllOf(HasSubstr("f:4:8"), HasSubstr("must be like \"/mqtt\""))));
+  EXPECT_THAT(complaints("[[listener]]\nbind = \":1\"\nclient_certificate = \"required\"\n"),
+              ElementsAre(HasSubstr("needs `tls = true`")));
+}
+
 TEST(Parse, the_agent_never_reads_what_the_node_writes) {
   const std::string route = "[[route]]\nname = \"r\"\nto = [\"files\"]\n";
   EXPECT_THAT(complaints("[agent]\ndir = \"/a/\"\n[receiver]\ndir = \"/a/b\"\n" + route),

@@ -312,9 +312,20 @@ const Table<Listener>& listener_table() {
           choice<Listener, ListenerProtocol, ListenerProtocol>(
               "protocol", &Listener::protocol, {{"mqtt", ListenerProtocol::mqtt}, {"ws", ListenerProtocol::ws}},
               "MQTT over TCP or over WebSocket."),
+          text("path", &Listener::path, "Path of the WebSocket; clients name it and subprotocol \"mqtt\"."),
           flag("tls", &Listener::tls, "TLS with the certificate of [tls]."),
-          flag("allow_anonymous", &Listener::allow_anonymous,
-               "Whether clients without a user name are let in. Default: on loopback only.")
+          choice<Listener, ClientCertificate, ClientCertificate>(
+              "client_certificate", &Listener::client_certificate,
+              {{"none", ClientCertificate::none},
+               {"optional", ClientCertificate::optional},
+               {"required", ClientCertificate::required}},
+              "Under TLS: whether clients are asked for a certificate. One that is shown must be valid."),
+          flag("proxy_protocol", &Listener::proxy_protocol,
+               "Every connection begins with a PROXY header (version 1 or 2) of a balancer, which gives the client's "
+               "address. Let nobody else connect here: who can, can claim any address."),
+          flag(
+              "allow_anonymous", &Listener::allow_anonymous,
+              "Whether clients without a user name are let in. Default: on loopback only, and not with proxy_protocol.")
               .like("true"),
           integer("connections_max", &Listener::connections_max, 1, 1'000'000, "More are refused."),
           text("mountpoint", &Listener::mountpoint,
@@ -336,6 +347,11 @@ const Table<Tls>& tls_table() {
               .needed()
               .like("\"/etc/posthouse/pki/node.crt\""),
           text("key", &Tls::key, "File with its private key.").needed().like("\"/etc/posthouse/pki/node.key\""),
+          text("crl", &Tls::crl,
+               "File with the authorities' revocation lists (PEM). Once a list has expired, nobody of its authority is "
+               "let "
+               "in. This file and the three above are read again on SIGHUP, without dropping a connection.")
+              .like("\"/etc/posthouse/pki/ca.crl\""),
       });
   return table;
 }
@@ -389,7 +405,6 @@ const std::vector<NotBuilt>& not_built() {
       {"route.spool.keep", ""},
       {"route.spool.full", "\"drop_oldest\""},
       {"route.spool.full", "\"drop_newest\""},
-      {"listener.protocol", "\"ws\""},
       {"api.bind", ""},
   };
   return list;

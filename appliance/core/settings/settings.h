@@ -115,12 +115,16 @@ struct Route {
 };
 
 enum class ListenerProtocol : uint8_t { mqtt, ws };
+enum class ClientCertificate : uint8_t { none, optional, required };
 struct Listener {
   std::string name;
   std::string bind;
   ListenerProtocol protocol = ListenerProtocol::mqtt;
+  std::string path = "/mqtt";  // of WebSocket
   bool tls = false;
-  std::optional<bool> allow_anonymous;  // always set after parse(): true on loopback only
+  ClientCertificate client_certificate = ClientCertificate::optional;
+  bool proxy_protocol = false;
+  std::optional<bool> allow_anonymous;  // always set after parse(): true on loopback only, not behind a balancer
   uint32_t connections_max = 15'000;
   std::string mountpoint;
 };
@@ -129,6 +133,7 @@ struct Tls {
   std::string ca;
   std::string cert;
   std::string key;
+  std::string crl;  // empty: none
 };
 struct Api {
   std::string socket = "/run/posthouse/api.sock";

@@ -32,6 +32,8 @@ struct ListenerOptions {
   std::shared_ptr<port::TlsContext> tls;
   size_t connections_max = 10'000;  // per worker
   Anonymous allow_anonymous = Anonymous::loopback;
+  std::string websocket_path;                    // not empty: MQTT over WebSocket at this path
+  bool proxy_protocol = false;                   // connections begin with a PROXY header
   std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
   CertificateAs certificate_as = CertificateAs::nothing;
   std::string mountpoint;  // template, put in front of all topics of its clients; %c: client id, %u: user name

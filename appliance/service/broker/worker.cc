@@ -54,6 +54,8 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
     port::ListenOptions options;
     options.tls = options_.listeners[i].tls;
     options.connections_max = options_.listeners[i].connections_max;
+    options.websocket_path = options_.listeners[i].websocket_path;
+    options.proxy_protocol = options_.listeners[i].proxy_protocol;
     options.reuse_port = workers_.size() > 1;
     PH_ASSIGN(auto listener, network_.listen(at[i], options, [this, i](std::unique_ptr<port::Connection>&& c) {
       return accept(std::move(c), i);

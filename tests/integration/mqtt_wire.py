@@ -1,0 +1,98 @@
+"""MQTT 3.1.1 and WebSocket byte by byte, for what no proper client does."""
+import os
+import socket
+import ssl
+import struct
+
+PINGREQ, PINGRESP = b"\xc0\0", b"\xd0\0"
+CONNACK = b"\x20\2\0\0"
+UPGRADE = (b"GET /mqtt HTTP/1.1\r\nHost: gw\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+           b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+           b"Sec-WebSocket-Protocol: mqtt\r\n\r\n")
+BINARY, TEXT, CLOSE, PING, PONG = 2, 1, 8, 9, 10
+WAIT = 30
+
+
+def connect_packet(name, keepalive=0):
+    body = b"\0\4MQTT\4\2" + struct.pack(">HH", keepalive, len(name)) + name.encode()
+    return bytes([0x10, len(body)]) + body
+
+
+def subscribe_packet(filter_, number=1):
+    body = struct.pack(">HH", number, len(filter_)) + filter_.encode() + b"\0"
+    return bytes([0x82, len(body)]) + body
+
+
+def open_tcp(port):
+    return socket.create_connection(("127.0.0.1", port), timeout=WAIT)
+
+
+def client_context(ca, cert=None, key=None):
+    made = ssl.create_default_context(cafile=str(ca))
+    if cert:
+        made.load_cert_chain(str(cert), str(key))
+    return made
+
+
+def open_tls(port, context):
+    return context.wrap_socket(open_tcp(port), server_hostname="127.0.0.1")
+
+
+def read(of, size):
+    """Exactly so many bytes; fewer when the peer closed before."""
+    out = b""
+    while len(out) < size:
+        more = of.recv(size - len(out))
+        if not more:
+            break
+        out += more
+    return out
+
+
+def read_all(of):
+    """Until the peer closes, also by a reset."""
+    out = b""
+    try:
+        while more := of.recv(65536):
+            out += more
+    except ConnectionError:
+        pass
+    return out
+
+
+def alive(of):
+    """The broker answers on this connection."""
+    of.sendall(PINGREQ)
+    return read(of, 2) == PINGRESP
+
+
+def frame(payload, opcode=BINARY, fin=True):
+    mask = os.urandom(4)
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size) if size < 65536 else (
+        b"\xff" + struct.pack(">Q", size))
+    return bytes([(0x80 if fin else 0) | opcode]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
+
+
+def read_frame(of):
+    """(opcode, payload) of a frame of the server; None at the end."""
+    head = read(of, 2)
+    if len(head) < 2:
+        return None
+    size = head[1]
+    if size == 126:
+        size = struct.unpack(">H", read(of, 2))[0]
+    assert size < 65536 and not head[1] & 0x80
+    return head[0] & 0x0F, read(of, size)
+
+
+def open_websocket(port, context=None):
+    of = open_tls(port, context) if context else open_tcp(port)
+    of.sendall(UPGRADE)
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        more = of.recv(1)
+        assert more, head
+        head += more
+    assert head.startswith(b"HTTP/1.1 101 "), head
+    return of
