@@ -112,7 +112,6 @@ Result<> Node::open() {
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
   watch_far();
-  PH_TRY(open_api());
   return {};
 }
 
@@ -265,11 +264,11 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  const auto durability =
-      settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync : broker::Durability::lazy;
-  PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
   jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
   options.security.jobs = jobs_.get();
+  const auto durability = settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync
+                                                                                     : broker::Durability::lazy;
+  PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
   broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};
 }
@@ -352,13 +351,12 @@ void Node::watch_far() {
 }
 
 Result<> Node::open_api() {
-  PH_ASSIGN(api_,
-            io::HttpUnixServer::listen(
-                loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
-                  if (request.method == "GET" && (request.target == "/api/v5/status" || request.target == "/status"))
-                    return {200, "application/json", admin::to_json(status())};
-                  return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
-                }));
+  PH_ASSIGN(api_, io::HttpUnixServer::listen(
+                      loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
+                        if (request.method == "GET" && admin::is_status_path(request.target))
+                          return {200, "application/json", admin::to_json(status())};
+                        return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
+                      }));
   return {};
 }
 
@@ -379,6 +377,8 @@ void Node::run() {
     if (auto ok = link_server_->start(); !ok) {
       failed_ = ok.error();
     }
+  alarm_timer_ = loop_.make_timer();
+  watch_alarms();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -414,6 +414,7 @@ void Node::shut_down() {
   };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
+  alarm_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

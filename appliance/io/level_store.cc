@@ -5,6 +5,7 @@
 #include <leveldb/options.h>
 #include <leveldb/write_batch.h>
 
+#include <algorithm>
 #include <map>
 
 #include "base/coding.h"
@@ -97,9 +98,21 @@ std::vector<StoreFinding> LevelStore::findings() const {
   return findings_;
 }
 
+std::optional<Error> LevelStore::trouble() const {
+  std::lock_guard lock(findings_mutex_);
+  return trouble_;
+}
+
+std::unexpected<Error> LevelStore::read_failed(const leveldb::Status& status) {
+  Error error = store_error(directory_, status);
+  if (error.code == store_errors::damaged) found("store_damaged", error.detail);
+  return std::unexpected(std::move(error));
+}
+
 void LevelStore::found(std::string_view code, std::string detail) {
   log_error(code, {{"detail", detail}});
   std::lock_guard lock(findings_mutex_);
+  if (std::ranges::any_of(findings_, [&](const auto& f) { return f.code == code && f.detail == detail; })) return;
   findings_.push_back({code, std::move(detail)});
   if (findings_.size() > kFindingsMax) findings_.erase(findings_.begin());
 }
@@ -250,7 +263,7 @@ Result<std::optional<std::string>> LevelStore::read(ByteView key) {
   std::string value;
   auto status = database_->Get(verified(true), slice(key), &value);
   if (status.IsNotFound()) return std::nullopt;
-  if (!status.ok()) return std::unexpected(store_error(directory_, status));
+  if (!status.ok()) return read_failed(status);
   return value;
 }
 
@@ -260,13 +273,20 @@ Result<> LevelStore::scan_from(ByteView prefix, ByteView from, const std::functi
   std::unique_ptr<leveldb::Iterator> at(database_->NewIterator(verified(false)));
   for (at->Seek(slice(from)); at->Valid() && view(at->key()).starts_with(prefix); at->Next())
     if (view(at->key()) != kCommitKey && !visit(view(at->key()), view(at->value()))) return {};
-  if (!at->status().ok()) return std::unexpected(store_error(directory_, at->status()));
+  if (!at->status().ok()) return read_failed(at->status());
   return {};
 }
 
 Result<> LevelStore::write(const port::WriteBatch& batch, bool synced) {
   std::lock_guard writer(writing_);
-  if (write_failed_) PH_TRY(reopen());
+  Result<> written = write_failed_ ? reopen() : Result<>();
+  if (written) written = write_numbered(batch, synced);
+  std::lock_guard lock(findings_mutex_);
+  trouble_ = written ? std::nullopt : std::optional(written.error());
+  return written;
+}
+
+Result<> LevelStore::write_numbered(const port::WriteBatch& batch, bool synced) {
   write_failed_ = true;  // until it is done: a failure may leave half of it anywhere
   if (auto kept = journal_.append(number_ + 1, batch); !kept) return journal_error(directory_, kept.error());
   if (synced)

@@ -28,6 +28,7 @@
 namespace leveldb {
 class Cache;
 class DB;
+class Status;
 }  // namespace leveldb
 
 namespace ph::io {
@@ -40,9 +41,9 @@ inline constexpr ErrorCode newer_version{"store.newer_version"};
 inline constexpr ErrorCode failed{"store.failed"};
 }  // namespace store_errors
 
-/// Damage that was met and mended since the store was opened: someone should look at the disk.
+/// Damage that was met since the store was opened, mended but for "store_damaged": someone should look at the disk.
 struct StoreFinding {
-  std::string_view code;  // "store_log_damaged", "store_keys_restored", "store_journal_damaged"
+  std::string_view code;  // "store_damaged", "store_log_damaged", "store_keys_restored", "store_journal_damaged"
   std::string detail;
 };
 
@@ -59,6 +60,8 @@ class LevelStore final : public port::KeyedStore {
   Result<> write(const port::WriteBatch& batch, bool synced) override;
 
   std::vector<StoreFinding> findings() const;
+  /// Why the last write failed; nothing once one succeeded.
+  std::optional<Error> trouble() const;
 
  private:
   explicit LevelStore(std::string directory);
@@ -69,6 +72,8 @@ class LevelStore final : public port::KeyedStore {
   Result<size_t> restore(const JournalContent& journal, uint64_t committed);
   Result<uint64_t> committed();
   Result<std::optional<std::string>> read(ByteView key);
+  Result<> write_numbered(const port::WriteBatch& batch, bool synced);
+  std::unexpected<Error> read_failed(const leveldb::Status& status);
   Result<> apply(const port::WriteBatch& batch, bool synced);
   void found(std::string_view code, std::string detail);
   Result<> reopen();
@@ -82,7 +87,8 @@ class LevelStore final : public port::KeyedStore {
   std::shared_mutex mutex_;    // shared: use of database_; exclusive: its replacement
   std::unique_ptr<leveldb::DB> database_;
   mutable std::mutex findings_mutex_;
-  std::vector<StoreFinding> findings_;
+  std::vector<StoreFinding> findings_;  // as trouble_ under findings_mutex_
+  std::optional<Error> trouble_;
 };
 
 }  // namespace ph::io

@@ -184,19 +184,27 @@ Result<> StoreJournal::begin(uint64_t number) {
   file_.reset();
   Segment segment{number, load_fixed<uint32_t>(random_bytes(4).data()), counted_};
   PH_TRY(files_.make_directories(directory_));
-  PH_ASSIGN(auto file, files_.open(path_of(segment), port::OpenMode::write_new));
-  std::string head = head_of(number, segment.salt);
+  auto made = make_file(path_of(segment), head_of(number, segment.salt));
+  if (!made) {
+    (void)files_.unlink(path_of(segment));  // on a full disk this is tried every second
+    return std::unexpected(std::move(made).error());
+  }
+  segments_.push_back(segment);
+  file_ = std::move(*made);
+  size_ = kHeadBytes;
+  zeroed_ = kZeroedBytes;
+  drop_tabled();
+  return {};
+}
+
+Result<std::unique_ptr<port::File>> StoreJournal::make_file(const std::string& path, std::string head) {
+  PH_ASSIGN(auto file, files_.open(path, port::OpenMode::write_new));
   head.resize(kZeroedBytes, '\0');
   PH_TRY(file->write_at(0, head));
   PH_TRY(file->sync());
   PH_TRY(files_.sync_directory(directory_));
   PH_TRY(files_.sync_directory(directory_.substr(0, std::max<size_t>(1, directory_.rfind('/')))));
-  segments_.push_back(segment);
-  file_ = std::move(file);
-  size_ = kHeadBytes;
-  zeroed_ = kZeroedBytes;
-  drop_tabled();
-  return {};
+  return file;
 }
 
 Result<> StoreJournal::append(uint64_t number, const port::WriteBatch& batch) {

@@ -76,6 +76,7 @@ class StoreJournal {
   };
   std::string path_of(const Segment& segment) const;
   Result<> list();
+  Result<std::unique_ptr<port::File>> make_file(const std::string& path, std::string head);
   void drop_tabled();
   bool drop_oldest();
 

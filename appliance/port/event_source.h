@@ -93,8 +93,9 @@ class EventSource {
   /// The events of this block expired before they reached the end of their way: counted as dropped when the cursor
   /// passes. Not in advanced()'s `events`. A source whose events never expire keeps this one.
   virtual void expired(StreamId /*stream*/, uint64_t /*first*/, uint64_t /*last*/) {}
-  /// Counted only: events sent again elsewhere although their first receiver could not be asked.
-  virtual void rerouted_unasked(uint64_t events) = 0;
+  /// So many events are about to be sent again elsewhere although their first receiver could not be asked. `durable`
+  /// runs once that is counted on disk; they leave only then. A failed write is tried again for ever.
+  virtual void rerouted_unasked(uint64_t events, Task durable) = 0;
   /// A receiver knows positions above everything this stream ever handed out: this node was rolled back (amendment 3).
   /// The source mints a new id, durably, alarms, and next() begins again at `settled` under it.
   virtual void renew(StreamId stream) = 0;

@@ -32,7 +32,7 @@ def test_a_receiver_that_is_down_under_load(net, rng, full):
     assert relay.route("all")["oldest_unacked_seconds"] > down / 2
     far.start()
     written = producer.finish()
-    net.wait_drained(120)
+    net.wait_drained(120, written=written)
     readers.check_once([readers.lines(far.events_dir, "clicks")], written)
     wait_until(lambda: relay.spool_bytes() <= SEGMENT + 65536, 20, lambda: f"the spool keeps {relay.spool_bytes()} bytes")
     for node in net.nodes:
@@ -261,7 +261,7 @@ def test_sigterm_under_load_and_with_a_dead_upstream(net, rng):
     far.stop()
     net.start()
     written = producer.finish()
-    net.wait_drained()
+    net.wait_drained(written=written)
     readers.check_once([readers.lines(far.events_dir, "load")], written)
     net.stop()
 

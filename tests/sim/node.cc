@@ -136,11 +136,7 @@ void Node::start() {
   } catch (const test::SimulatedCrash&) {
     return died(armed_);
   }
-  if (opened) {
-    maybe_forgotten += maybe_at_crash_ - std::min(maybe_at_crash_, maybe_duplicates());
-    maybe_at_crash_ = 0;
-    return;
-  }
+  if (opened) return;
   ++failed_starts;
   last_failure = opened.error().to_string();
   died(Crash::kill);
@@ -158,7 +154,6 @@ void Node::died(Crash kind) {
 void Node::crash(Crash kind) {
   if (!running_) return;
   disarm();
-  maybe_at_crash_ = std::max(maybe_at_crash_, maybe_duplicates());
   running_->process->alive = false;
   if (kind == Crash::power_cut) fabric_.power(name(), false);
   // A dead process writes nothing: whatever destructors do must not reach the disk.

@@ -141,7 +141,7 @@ TEST(Agent, of_a_file_that_is_not_found_no_receiver_can_know_too_much) {
   b.files.rename(b.at("x.log"), "/elsewhere").value();
   b.start();
   ASSERT_EQ(b.puller().open.size(), 1u);
-  EXPECT_EQ(b.puller().open[0].assigned, UINT64_MAX);
+  EXPECT_GE(b.puller().open[0].assigned, 20u * 8);  // all that may have been handed out
   b.files.rename("/elsewhere", b.at("x.log")).value();
   b.pass(2s);
   EXPECT_EQ(b.far().lines, lines_of("x", numbered("L", 1, 20)));

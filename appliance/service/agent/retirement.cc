@@ -326,7 +326,10 @@ void Retirement::step_ended(Generation& g) {
     Generation* done = parts_.table->find(id);
     if (!done) return;
     std::vector<std::pair<AgentSource*, StreamId>> closed;
-    for (const auto& c : done->cursors) closed.emplace_back(c->source, c->stream);
+    for (const auto& c : done->cursors) {
+      closed.emplace_back(c->source, c->stream);
+      for (const Past& p : c->past) closed.emplace_back(c->source, p.record.stream);
+    }
     parts_.table->erase(id);
     for (auto& [source, stream] : closed) source->closed(stream);
   });

@@ -46,8 +46,8 @@ struct Letter {
   session::MessageView view;    // sizes are right, addresses only where `message` is set
   uint64_t sequence = 0;        // sender's number of the message
   uint64_t retained_version = 0;
-  bool cover = false;                  // the sender waits until it is on disk here
   std::shared_ptr<SinkTicket> ticket;  // of a message from the event plane
+  bool cover = false;  // the sender waits until it is on disk here
 };
 
 struct Batch {

@@ -259,6 +259,7 @@ class Worker final : public JournalMember {
   void deliver_collected(session::Outgoing& message, size_t receivers, uint32_t source, uint64_t sequence);
   void send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
+  SubscriptionMap::iterator drop_subscription(Client& client, SubscriptionMap::iterator it);
   void remove_route(const Client& client, session::Subscription& subscription);
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);

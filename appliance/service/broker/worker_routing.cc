@@ -154,8 +154,8 @@ void Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t 
   Letter& letter = batch.letters.emplace_back();
   letter.sequence = sequence_;
   letter.retained_version = retained_version;
-  letter.cover = (wanted_.workers >> worker & 1) != 0;
   letter.ticket = ticket_;
+  letter.cover = (wanted_.workers >> worker & 1) != 0;
   if (message.shared() || retained_version || view.payload.size() > session::Outgoing::kInlinePayload) {
     letter.message = message.share();
   } else {
@@ -309,9 +309,7 @@ void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscrib
       reasons.push_back(ReasonCode::no_subscription_existed);
       continue;
     }
-    remove_route(*connection.client, it->second);
-    if (connection.client->session->durable()) durable_->unsubscribed(connection.client->uid, it->first);
-    subscriptions.erase(it);
+    drop_subscription(*connection.client, it);
     reasons.push_back(ReasonCode::success);
   }
   when_kept(*connection.client,
@@ -319,6 +317,12 @@ void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscrib
               auto it = connections_.find(at);
               if (it != connections_.end()) it->second->channel().unsuback(packet_id, std::move(reasons));
             });
+}
+
+SubscriptionMap::iterator Worker::drop_subscription(Client& client, SubscriptionMap::iterator it) {
+  remove_route(client, it->second);
+  if (client.session->durable()) durable_->unsubscribed(client.uid, it->first);
+  return client.session->subscriptions().erase(it);
 }
 
 // --- routes

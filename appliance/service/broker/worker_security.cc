@@ -97,9 +97,7 @@ void Worker::drop_denied_subscriptions(Client& client, const security::Access& a
       continue;
     }
     context_.counters.subscribe_denied.add();
-    remove_route(client, it->second);
-    if (client.session->durable()) durable_->unsubscribed(client.uid, it->first);
-    it = subscriptions.erase(it);
+    it = drop_subscription(client, it);
   }
 }
 

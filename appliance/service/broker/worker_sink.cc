@@ -1,7 +1,8 @@
 // What the worker publishes for the event plane, and how that waits for clients that read. A message for a connected
 // client whose queue is over half full is parked with the client instead, and holds the publish's ticket; the event
 // plane has little outstanding, so that is little. Parked messages go on as the queue empties. If the client goes, or
-// its queue does not move for the stall timeout, they go to the queue, whose own bounds then apply and count.
+// its queue does not move for the stall timeout, they go to the queue, whose own bounds then apply and count. The
+// ticket goes when a durable session's entry is on disk.
 #include "base/log.h"
 #include "service/broker/worker.h"
 
@@ -49,7 +50,10 @@ void Worker::unpark(Client& client, bool all) {
     copy.subscription_ids = m.subscription_ids;
     outgoing_.reset(std::move(m.message));
     client.session->deliver(outgoing_, copy, loop_.now(), true);
-    when_kept(client, [ticket = std::move(m.ticket)] { ticket->release(); });
+    if (durable_ && client.session->durable())
+      durable_->after(durable_->turn(), [ticket = m.ticket] { ticket->release(); });
+    else
+      m.ticket->release();
   }
   if (!messages.empty()) return;
   client.parked.reset();

@@ -68,7 +68,7 @@ class LineSource : public port::EventSource {
   }
   void far_advanced(StreamId, uint64_t to) override { far = to; }
   void rejected(StreamId, uint64_t, uint64_t, Slice, const std::string& reason) override { rejects.push_back(reason); }
-  void rerouted_unasked(uint64_t) override {}
+  void rerouted_unasked(uint64_t, port::Task durable) override { durable(); }
   void renew(StreamId) override { ++renewed; }
   void on_closed(std::move_only_function<void(StreamId)> c) override { closed = std::move(c); }
   port::TargetCounters counters() const override { return {}; }

@@ -283,9 +283,12 @@ void LogSource::rejected(StreamId stream, uint64_t first, uint64_t last, Slice b
   write_letters();
 }
 
-void LogSource::rerouted_unasked(uint64_t events) {
+void LogSource::rerouted_unasked(uint64_t events, port::Task durable) {
+  PH_ASSERT(!local_, "a sink of this node has nobody to ask");
   state_.maybe_duplicate += events;
+  count_waiters_.push_back(std::move(durable));
   dirty();
+  persist();
 }
 
 void LogSource::drop_oldest(uint64_t bytes_max) {

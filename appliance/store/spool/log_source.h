@@ -94,7 +94,7 @@ class LogSource final : public port::EventSource {
   void far_advanced(StreamId stream, uint64_t far) override;
   void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) override;
   void expired(StreamId stream, uint64_t first, uint64_t last) override;
-  void rerouted_unasked(uint64_t events) override;
+  void rerouted_unasked(uint64_t events, port::Task durable) override;
   void renew(StreamId stream) override;
   void on_closed(std::move_only_function<void(StreamId)> closed) override { closed_ = std::move(closed); }
   port::TargetCounters counters() const override;
@@ -215,6 +215,7 @@ class LogSource final : public port::EventSource {
   bool writing_letters_ = false;
   uint64_t durable_settled_ = 0;
   std::vector<port::Task> after_persist_;
+  std::vector<port::Task> count_waiters_;  // run once the counters as they are now are durable
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

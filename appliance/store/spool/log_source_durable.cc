@@ -115,9 +115,11 @@ void LogSource::persist() {
   struct Job {
     port::WriteBatch batch;
     State state;
+    std::vector<port::Task> counted;
     bool done = false;
   };
   auto job = std::make_shared<Job>();
+  job->counted = std::exchange(count_waiters_, {});
   if (std::exchange(stream_dirty_, false)) job->batch.put(key("stream"), encode_stream());
   port::Task run;
   if (local_) {
@@ -134,9 +136,15 @@ void LogSource::persist() {
   disk_.run(std::move(run), [this, alive = alive_, job] {
     if (!*alive) return;
     persisting_ = false;
-    if (!job->done) stream_dirty_ = true;
-    bool again = dirty_ && job->done && !after_persist_.empty();
+    if (!job->done) {
+      stream_dirty_ = true;
+      std::move(count_waiters_.begin(), count_waiters_.end(), std::back_inserter(job->counted));
+      count_waiters_ = std::move(job->counted);
+    }
+    bool again = dirty_ && job->done && (!after_persist_.empty() || !count_waiters_.empty());
     persisted(job->done, job->state);
+    if (job->done)
+      for (port::Task& task : job->counted) task();
     if (again) return persist();
     for (port::Task& task : std::exchange(after_persist_, {})) task();
   });
