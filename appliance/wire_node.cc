@@ -266,8 +266,8 @@ Result<> Node::open_broker() {
   }
   jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
   options.security.jobs = jobs_.get();
-  const auto durability = settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync
-                                                                                     : broker::Durability::lazy;
+  const auto durability =
+      settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync : broker::Durability::lazy;
   PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
   broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};

@@ -1,8 +1,9 @@
 // Keeper: where the durable sessions of a worker leave their changes, and where they find again what they do not hold
 // in memory. Implemented by service/broker (docs/durability.md there); a session without expiry never calls it.
 //
-// Time is counted in turns: what is told during a turn becomes durable with it, all or nothing. Everything that must not
-// be seen by a client before it is durable (PUBREC, PUBREL, a QoS 2 PUBLISH) remembers its turn and asks may_send().
+// Time is counted in turns: what is told during a turn becomes durable with it, all or nothing. Everything that must
+// not be seen by a client before it is durable (PUBREC, PUBREL, a QoS 2 PUBLISH) remembers its turn and asks
+// may_send().
 #pragma once
 
 #include <cstdint>

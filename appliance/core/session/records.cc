@@ -9,8 +9,8 @@ namespace ph::session {
 namespace {
 
 constexpr uint64_t kSessionVersion = 1;
-constexpr size_t kTextMax = 65'535;                // of a topic, a client id: MQTT's own bound
-constexpr size_t kPropertiesMax = 256UL << 20;     // of a packet
+constexpr size_t kTextMax = 65'535;             // of a topic, a client id: MQTT's own bound
+constexpr size_t kPropertiesMax = 256UL << 20;  // of a packet
 constexpr uint8_t kQosMask = 3;
 
 /// Flags whose QoS is one: 0, 1 or 2.

@@ -47,7 +47,7 @@ struct Letter {
   uint64_t sequence = 0;        // sender's number of the message
   uint64_t retained_version = 0;
   std::shared_ptr<SinkTicket> ticket;  // of a message from the event plane
-  bool cover = false;  // the sender waits until it is on disk here
+  bool cover = false;                  // the sender waits until it is on disk here
 };
 
 struct Batch {
