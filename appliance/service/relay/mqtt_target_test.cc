@@ -57,7 +57,7 @@ class BatchSource final : public port::EventSource {
     rejects.push_back(std::to_string(first) + "-" + std::to_string(last) + " " + reason);
   }
   void expired(StreamId, uint64_t first, uint64_t last) override { expirations.emplace_back(first, last); }
-  void rerouted_unasked(uint64_t) override {}
+  void rerouted_unasked(uint64_t, port::Task durable) override { durable(); }
   void renew(StreamId) override {}
   void on_closed(std::move_only_function<void(StreamId)>) override {}
   port::TargetCounters counters() const override { return {}; }
