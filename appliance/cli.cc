@@ -19,14 +19,13 @@
 #include "wire_node.h"
 
 namespace ph::cli {
-namespace {
-
-constexpr int kDone = 0, kFailed = 1, kInvalid = 2;
 
 int say(int code, const Error& error) {
   fmt::print(stderr, "posthouse: {}\n", error.to_string());
   return code;
 }
+
+namespace {
 
 /// The settings in `path`, or everything that is wrong with them on standard error.
 std::optional<settings::Settings> load(const std::string& path) {
@@ -79,6 +78,13 @@ int spool_verb(const std::string& verb, const std::string& route, const spool::S
 
 }  // namespace
 
+std::optional<std::string> socket_of(const std::string& socket, const std::string& config) {
+  if (!socket.empty()) return socket;
+  if (config.empty()) return settings::Api{}.socket;
+  auto settings = load(config);
+  return settings ? std::optional(settings->api.socket) : std::nullopt;
+}
+
 int run(const std::string& config) {
   io::ignore_signals();
   auto settings = load(config);
@@ -106,12 +112,9 @@ int config_reference() {
 }
 
 int status(const std::string& socket, const std::string& config, bool json) {
-  std::string path = socket.empty() ? settings::Api{}.socket : socket;
-  if (socket.empty() && !config.empty()) {
-    auto settings = load(config);
-    if (!settings) return kInvalid;
-    path = settings->api.socket;
-  }
+  const auto found = socket_of(socket, config);
+  if (!found) return kInvalid;
+  const std::string& path = *found;
   auto answer = io::http_get_unix(path, "/api/v5/status");
   if (!answer) return say(kFailed, answer.error());
   if (answer->status != 200) return say(kFailed, {"http.failed", fmt::format("{} at {}", answer->status, path)});

@@ -45,8 +45,13 @@ Result<> Node::open_access() {
     if (!entries) return fail(security::errors::bad_file, from.authn.password_file + ": " + entries.error().detail);
     for (auto& [name, hash] : *entries) data.users.emplace(std::move(name), security::User{std::move(hash), {}, false});
   }
-  policy_ = std::make_shared<security::Policy>(std::move(data));
-  return {};
+  access_ = std::make_unique<access::AccessStore>(loop_, *disk_, *store_, std::move(data),
+                                                  [this](const security::PolicyPtr& policy) {
+                                                    policy_ = policy;
+                                                    if (broker_) broker_->set_policy(policy);
+                                                  });
+  access_api_ = std::make_unique<admin::AccessApi>(*access_, [this] { return loop_.wall_now(); });
+  return access_->load();
 }
 
 }  // namespace ph

@@ -339,14 +339,20 @@ Result<> Node::open_receiver() {
 }
 
 Result<> Node::open_api() {
-  PH_ASSIGN(api_,
-            io::HttpUnixServer::listen(
-                loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
-                  if (request.method == "GET" && (request.target == "/api/v5/status" || request.target == "/status"))
-                    return {200, "application/json", admin::to_json(status())};
-                  return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
-                }));
+  PH_ASSIGN(api_, io::HttpUnixServer::listen_late(loop_, settings_.api.socket,
+                                                  [this](const io::HttpRequest& request, const io::HttpAnswer& answer) {
+                                                    on_api(request, answer);
+                                                  }));
   return {};
+}
+
+void Node::on_api(const io::HttpRequest& request, const io::HttpAnswer& answer) {
+  if (request.method == "GET" && (request.target == "/api/v5/status" || request.target == "/status"))
+    return answer({200, "application/json", admin::to_json(status())});
+  const bool taken = access_api_->handle(
+      request.method, request.target, request.body,
+      [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); });
+  if (!taken) answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
 }
 
 void Node::run() {

@@ -25,6 +25,7 @@
 #include "io/loop.h"
 #include "io/posix_files.h"
 #include "io/tls.h"
+#include "service/admin/access_api.h"
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
 #include "service/broker/broker.h"
@@ -34,6 +35,7 @@
 #include "service/relay/mqtt_target.h"
 #include "service/relay/tap.h"
 #include "service/relay/upstream.h"
+#include "store/access/access_store.h"
 #include "store/dead_letter/dead_letters.h"
 #include "store/spool/log_source.h"
 
@@ -75,6 +77,7 @@ class Node {
   Result<> open_targets();
   Result<> open_receiver();
   Result<> open_api();
+  void on_api(const io::HttpRequest& request, const io::HttpAnswer& answer);
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;
   void shut_down();
@@ -98,6 +101,8 @@ class Node {
   std::shared_ptr<port::TlsContext> tls_;       // links, both ways
   std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
 
+  std::unique_ptr<access::AccessStore> access_;
+  std::unique_ptr<admin::AccessApi> access_api_;
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;
   std::unique_ptr<chunk::FilesSink> files_sink_;

@@ -153,6 +153,9 @@ void Node::fill_services(admin::Status& s) const {
                              {"rejected", f.rejected}, {"recovered_cut_bytes", f.recovered_cut_bytes}};
     if (!f.alarm.empty()) s.alarms.push_back("files: " + f.alarm);
   }
+  if (access_->unreadable())
+    s.alarms.push_back("access: " + std::to_string(access_->unreadable()) +
+                       " users, rules or bans cannot be read and do not count");
   if (broker_) {
     broker::BrokerStats b = broker_->stats();
     s.mqtt = admin::Numbers{{"connections", b.connections},

@@ -1,4 +1,5 @@
 """Who may use the broker: real mosquitto_pub, mosquitto_sub and mosquitto_passwd against a real node."""
+import json
 import subprocess
 import time
 
@@ -186,3 +187,150 @@ def test_what_is_wrong_in_the_file_is_told_with_its_place(gateway):
     for part in ("is no user name", "a hash begins with", "did you mean \"users\"", "did you mean \"allow\"",
                  "no address or network", "is no topic filter"):
         assert part in done.stderr, (part, done.stderr)
+
+
+# --- changes while the node runs
+
+def cli(node, *arguments, code=0, stdin=None):
+    verb = [str(node.program), *arguments, "--socket", str(node.folder / "api.sock")]
+    done = subprocess.run(verb, input=stdin if stdin is not None else "", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == code, (verb, done.returncode, done.stdout, done.stderr)
+    return done.stdout if code == 0 else done.stderr
+
+
+def clients_connected(node, count):
+    wait_until(lambda: mqtt(node, "connections") == count, SECONDS, node.status)
+
+
+def test_users_come_and_go_at_once_and_survive_kill_9(gateway, subscribe):
+    node = gateway(listener={"allow_anonymous": False})
+    assert refused(pub(node, user="eva:one"))
+    assert "added eva" in cli(node, "users", "add", "eva", "--stdin", stdin="one\n")
+    assert pub(node, user="eva:one")[0] == 0
+    node.kill()
+    node.start()
+    assert pub(node, user="eva:one")[0] == 0
+    assert "ALREADY_EXISTS" in cli(node, "users", "add", "eva", "-p", "x", code=1)
+    sub = subscribe(node, "a", user="eva:one")
+    assert "changed eva" in cli(node, "users", "passwd", "eva", "-p", "two")
+    wait_until(lambda: "CONNACK (5)" in sub.text() or "not authori" in sub.text().lower() or sub.process.poll() is not None,
+               SECONDS, sub.text)  # put out, and its password does no more
+    assert refused(pub(node, user="eva:one"))
+    assert pub(node, user="eva:two")[0] == 0
+    sub.end()
+    kept = subscribe(node, "a", user="eva:two")
+    assert "removed eva" in cli(node, "users", "del", "eva")
+    wait_until(lambda: kept.process.poll() is not None or "CONNACK (5)" in kept.text(), SECONDS, kept.text)
+    assert refused(pub(node, user="eva:two"))
+    assert "NOT_FOUND" in cli(node, "users", "del", "eva", code=1)
+    assert "no ':'" in cli(node, "users", "add", "a:b", "-p", "x", code=2)
+    node.stop()
+
+
+def test_a_mosquitto_password_file_is_imported(gateway, tmp_path):
+    file = passwd(tmp_path / "passwd", {"alice": "secret", "6bob": "b"})
+    node = gateway({"user": [{"username": "fix", "password_hash": hash_of(tmp_path, "fix", "f")}]}, {"allow_anonymous": False})
+    assert "imported 2 users" in cli(node, "users", "import", str(file))
+    for user in ("alice:secret", "6bob:b", "fix:f"):
+        assert pub(node, user=user)[0] == 0, user
+    rows = {row["user_id"]: row for row in json.loads(cli(node, "users", "list", "--json"))["data"]}
+    assert {name: row["origin"] for name, row in rows.items()} == {"alice": "api", "6bob": "api", "fix": "config"}
+    assert rows["6bob"]["algorithm"] == "sha512" and "hash" not in json.dumps(rows)
+    text = cli(node, "users", "list")
+    assert "alice" in text and "pbkdf2_sha512" in text
+    assert "CONFIGURED" in cli(node, "users", "del", "fix", code=1)
+    file.write_text("broken\n")
+    assert "line 1" in cli(node, "users", "import", str(file), code=2)
+
+
+def test_many_users_are_imported(gateway, tmp_path):
+    line = passwd(tmp_path / "one", {"x": "secret"}).read_text().partition(":")[2]
+    file = tmp_path / "many"
+    file.write_text("".join(f"user-{n}:{line}" for n in range(5000)))
+    node = gateway(listener={"allow_anonymous": False})
+    assert "imported 5000" in cli(node, "users", "import", str(file))
+    node.kill()
+    node.start()
+    assert pub(node, user="user-4999:secret")[0] == 0
+    assert json.loads(cli(node, "users", "list", "--json"))["meta"]["count"] == 5000
+
+
+def test_rules_hold_at_once_and_take_away_subscriptions(gateway, subscribe):
+    node = gateway()
+    sub = subscribe(node, "plant/#")
+    assert pub(node, "plant/1", message="before")[0] == 0
+    sub.wait("plant/1 before")
+    first = json.loads(cli(node, "acl", "add", "deny", "plant/secret/#", "--action", "subscribe", "--json"))["id"]
+    second = cli(node, "acl", "add", "deny", "other/%c", "eq x/#", "--user", "u", "--address", "10.0.0.0/8").split()[-1]
+    assert pub(node, "plant/1", message="after")[0] == 0
+    wait_until(lambda: mqtt(node, "subscriptions") == 0, SECONDS, node.status)
+    assert not sub.has("plant/1 after")
+    node.kill()
+    node.start()
+    rows = json.loads(cli(node, "acl", "list", "--json"))["data"]
+    assert [row["id"] for row in rows] == [first, int(second)]
+    assert rows[1] == {"id": int(second), "origin": "api", "permission": "deny", "action": "all", "username": "u",
+                       "ipaddress": "10.0.0.0/8", "topics": ["other/%c", "eq x/#"]}
+    assert "plant/secret/#" in cli(node, "acl", "list")
+    cli(node, "acl", "del", str(first))
+    other = subscribe(node, "plant/#")
+    assert pub(node, "plant/1", message="again")[0] == 0
+    other.wait("plant/1 again")
+    assert "NOT_FOUND" in cli(node, "acl", "del", str(first), code=1)
+    assert "no topic filter" in cli(node, "acl", "add", "allow", "a/#/b", code=2)
+    assert cli(node, "acl", "add", "maybe", "a", code=2)
+
+
+def test_bans_put_clients_out_and_end(gateway, subscribe):
+    node = gateway()
+    sub = subscribe(node, "a", more=("-i", "meter-1"))
+    assert "banned meter-*" in cli(node, "ban", "add", "clientid_mask", "meter-*", "--reason", "noisy")
+    wait_until(lambda: "CONNACK (5)" in sub.text() or sub.process.poll() is not None, SECONDS, sub.text)
+    sub.end()
+    clients_connected(node, 0)
+    code, said = pub(node, "a", None, "5", 1, "m", "-i", "meter-2")
+    assert code != 0 and "banned" in said.lower(), said
+    assert pub(node, "a", None, "5", 1, "m", "-i", "other")[0] == 0
+    row = json.loads(cli(node, "ban", "list", "--json"))["data"][0]
+    assert (row["as"], row["who"], row["by"], row["reason"], row["until"]) == ("clientid_mask", "meter-*", "cli", "noisy", "infinity")
+    node.kill()
+    node.start()
+    assert pub(node, "a", None, "5", 1, "m", "-i", "meter-2")[0] != 0
+    cli(node, "ban", "del", "clientid_mask", "meter-*")
+    assert pub(node, "a", None, "5", 1, "m", "-i", "meter-2")[0] == 0
+    cli(node, "ban", "add", "network", "127.0.0.0/8", "--for", "2s")
+    assert pub(node)[0] != 0
+    wait_until(lambda: pub(node)[0] == 0, SECONDS, "the ban is over")
+    assert json.loads(cli(node, "ban", "list", "--json"))["data"] == []
+    assert "no network" in cli(node, "ban", "add", "network", "x", code=2)
+    assert cli(node, "ban", "add", "shoe", "x", code=2)
+    assert "NOT_FOUND" in cli(node, "ban", "del", "client", "x", code=1)
+    assert mqtt(node, "banned") >= 3
+
+
+def test_a_hash_is_made_without_a_node(program, gateway):
+    done = subprocess.run([str(program), "users", "hash", "--stdin", "--iterations", "1000"], input="pässword\n", stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("$7$1000$")
+    node = gateway({"user": [{"username": "h", "password_hash": done.stdout.strip()}]}, {"allow_anonymous": False})
+    assert pub(node, user="h:pässword")[0] == 0
+
+
+def test_a_storm_of_logins_is_shed_and_does_not_stop_the_loops(gateway, tmp_path):
+    """Hashing is slow; those who wait are bounded, and clients that are in go on."""
+    node = gateway(listener={"allow_anonymous": False})
+    cli(node, "users", "add", "slow", "-p", "s", "--iterations", "300000")
+    cli(node, "users", "add", "quick", "-p", "q", "--iterations", "1")
+    begin = time.monotonic()
+    assert pub(node, user="slow:s")[0] == 0
+    once = time.monotonic() - begin
+    for _ in range(3):
+        assert pub(node, user="slow:s")[0] == 0  # remembered: no PBKDF2 (per worker)
+    many = [subprocess.Popen(["mosquitto_pub", "-p", str(node.mqtt_port), "-t", "t", "-m", "x", "-u", "slow", "-P", f"wrong{n}"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for n in range(8)]
+    try:
+        assert json.loads(node.command("status", "--json", "-c", str(node.config_path)).stdout)["mqtt"]
+        assert all(one.wait(60 + 8 * once) != 0 for one in many)
+    finally:
+        for one in many:
+            one.kill()
+    assert mqtt(node, "logins_failed") == 8

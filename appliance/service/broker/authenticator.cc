@@ -2,15 +2,11 @@
 
 #include <utility>
 
+#include "service/broker/credentials.h"
+
 namespace ph::broker {
 
 using mqtt::ReasonCode;
-
-std::string password_digest(const port::Crypto& crypto, const security::PasswordHash& like, ByteView password) {
-  if (like.scheme == security::PasswordHash::Scheme::sha512)
-    return crypto.digest(port::Hash::sha512, std::string(password) + like.salt);
-  return crypto.pbkdf2(port::Hash::sha512, password, like.salt, like.iterations);
-}
 
 Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, session::Counters& counters)
     : options_(options),

@@ -85,7 +85,4 @@ class Authenticator {
   std::unordered_map<std::string, Verified> verified_;
 };
 
-/// The digest of a password under a hash's scheme and salt. Slow.
-std::string password_digest(const port::Crypto& crypto, const security::PasswordHash& like, ByteView password);
-
 }  // namespace ph::broker
