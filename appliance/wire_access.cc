@@ -1,5 +1,8 @@
 // Who may use the broker: the policy out of the configuration and of what was added since, and the way of a change to
 // the disk and to the workers.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 
@@ -9,6 +12,9 @@
 namespace ph {
 namespace {
 
+constexpr size_t kHashThreads = 2;          // for passwords
+constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
+constexpr Duration kMemoryStep = 500ms;
 constexpr int64_t kPasswordFileMax = 64LL * 1024 * 1024;
 
 /// Follows symbolic links: secrets are often mounted behind some.
@@ -27,7 +33,64 @@ Result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
+std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
+  std::vector<broker::AuthMethod> out;
+  for (settings::AuthMethod m : from)
+    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
+  return out;
+}
+
+/// Resident bytes of this process; 0 if that cannot be known.
+uint64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  in >> all >> resident;
+  return in ? resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
 }  // namespace
+
+void Node::set_listener_access(const settings::Listener& from, broker::ListenerOptions& to) {
+  if (from.authn) to.authn = auth_methods(*from.authn);
+  to.certificate_as = from.certificate_as == settings::CertificateAs::username   ? broker::CertificateAs::username
+                      : from.certificate_as == settings::CertificateAs::clientid ? broker::CertificateAs::client_id
+                                                                                 : broker::CertificateAs::nothing;
+  to.connections_rate = from.max_conn_rate;
+  to.messages_rate = from.messages_rate;
+  to.messages_rate_total = from.messages_rate_total;
+  to.bytes_rate = from.bytes_rate ? from.bytes_rate->value : 0;
+  to.bytes_rate_total = from.bytes_rate_total ? from.bytes_rate_total->value : 0;
+}
+
+void Node::set_broker_access(broker::BrokerOptions& options) {
+  const settings::Access& from = settings_.broker.access;
+  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
+  options.security.policy = policy_;
+  options.security.order = auth_methods(from.authn.order);
+  options.security.crypto = &crypto_;
+  options.security.jobs = jobs_.get();
+  options.security.flapping = {from.flapping.enable, from.flapping.max_count, from.flapping.window_time};
+  options.security.on_flapping = [this, ban_time = from.flapping.ban_time](const std::string& client_id) {
+    loop_.post([this, ban_time, client_id] {
+      const WallTime now = loop_.wall_now();
+      access_->add_ban({security::BanBy::client_id, client_id, "connected and disconnected too often", "flapping", now,
+                        now + std::chrono::duration_cast<std::chrono::milliseconds>(ban_time)},
+                       [](const Result<>&) {});  // a failure is logged there
+    });
+  };
+  if (!from.overload.enable) return;
+  options.overload.lag_max = from.overload.lag_max;
+  options.overload.memory_short = memory_short_;
+  const auto pages = static_cast<uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  const uint64_t half = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
+  memory_timer_ = loop_.make_timer();
+  watch_memory(from.overload.memory_max ? from.overload.memory_max->value : half);
+}
+
+void Node::watch_memory(uint64_t bytes_max) {
+  memory_short_->store(bytes_max != 0 && resident_bytes() > bytes_max, std::memory_order_relaxed);
+  memory_timer_->start(kMemoryStep, [this, bytes_max] { watch_memory(bytes_max); });
+}
 
 /// Reads what the configuration refers to. A user that stands in the file itself counts before one of the password
 /// file.

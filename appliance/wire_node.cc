@@ -14,9 +14,7 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr size_t kHashThreads = 2;          // for passwords
-constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
-constexpr Duration kShutdownBound = 8s;     // an orderly end takes no longer; systemd and people wait 10 s
+constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -60,13 +58,6 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.session.receive_max = from.awaiting_rel_max;
   out.v3_session_expiry = from.session_expiry;
   out.retained_messages_max = from.retained_max;
-  return out;
-}
-
-std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
-  std::vector<broker::AuthMethod> out;
-  for (settings::AuthMethod m : from)
-    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
   return out;
 }
 
@@ -258,8 +249,9 @@ Result<> Node::open_broker() {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
     options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
+    set_listener_access(l, options.listeners.back());
   }
-  options.security = {policy_, auth_methods(settings_.broker.access.authn.order), &crypto_, nullptr};
+  set_broker_access(options);
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -267,8 +259,6 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
-  options.security.jobs = jobs_.get();
   broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
   return {};
 }

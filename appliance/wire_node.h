@@ -74,6 +74,9 @@ class Node {
   Result<> open_agent();
   Result<> open_access();
   Result<> open_broker();
+  static void set_listener_access(const settings::Listener& from, broker::ListenerOptions& to);
+  void set_broker_access(broker::BrokerOptions& options);
+  void watch_memory(uint64_t bytes_max);
   Result<> open_targets();
   Result<> open_receiver();
   Result<> open_api();
@@ -111,6 +114,8 @@ class Node {
   io::MbedCrypto crypto_;
   security::PolicyPtr policy_;
   std::vector<std::unique_ptr<io::IoLoop>> worker_loops_;
+  std::unique_ptr<port::Timer> memory_timer_;
+  std::shared_ptr<std::atomic<bool>> memory_short_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<io::IoJobPool> jobs_;  // answers to the loops: it ends before they do
   std::unique_ptr<relay::Tap> tap_;
   std::unique_ptr<broker::Broker> broker_;

@@ -175,7 +175,11 @@ void Node::fill_services(admin::Status& s) const {
                             {"connects_shed", b.connects_shed},
                             {"banned", b.banned},
                             {"publish_denied", b.publish_denied},
-                            {"subscribe_denied", b.subscribe_denied}};
+                            {"subscribe_denied", b.subscribe_denied},
+                            {"flapping", b.flapping},
+                            {"connections_over_rate", b.connections_over_rate},
+                            {"throttled", b.throttled},
+                            {"overloads", b.overloads}};
     for (size_t i = 0; i < b.drops.size(); ++i)
       s.mqtt->emplace_back("dropped_" + std::string(session::kDropNames[i]), b.drops[i]);
     if (tap_) {

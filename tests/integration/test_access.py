@@ -334,3 +334,54 @@ def test_a_storm_of_logins_is_shed_and_does_not_stop_the_loops(gateway, tmp_path
         for one in many:
             one.kill()
     assert mqtt(node, "logins_failed") == 8
+
+
+# --- certificates and limits
+
+def test_a_certificate_is_a_user_name(gateway, tmp_path, program):
+    pki = tmp_path / "pki"
+    for verb in (["init", str(pki)], ["issue", str(pki), "gw", "--ip", "127.0.0.1", "--dns", "localhost"], ["issue", str(pki), "meter-9"]):
+        subprocess.run([str(program), "pki", *verb], check=True, stdout=subprocess.DEVNULL)
+    node = gateway({"authz": {"no_match": "deny"}, "acl": [{"permission": "allow", "topics": ["m/%u/#"]}]},
+                   {"tls": True, "allow_anonymous": False, "certificate_as": "username"},
+                   tls={"ca": pki / "ca.crt", "cert": pki / "gw.crt", "key": pki / "gw.key"})
+    ca = ["--cafile", str(pki / "ca.crt")]
+    own = ["--cert", str(pki / "meter-9.crt"), "--key", str(pki / "meter-9.key")]
+    code, said = pub(node, "m/meter-9/x", None, "5", 1, "m", *ca, *own)
+    assert code == 0 and "Not authorized" not in said, said
+    code, said = pub(node, "m/other/x", None, "5", 1, "m", *ca, *own)
+    assert "Not authorized" in said, said
+    assert refused(pub(node, "m/meter-9/x", None, "5", 1, "m", *ca))
+
+
+def test_a_client_that_sends_too_much_is_slowed_down_and_loses_nothing(gateway, subscribe):
+    node = gateway(listener={"messages_rate": 200})
+    sub = subscribe(node, "r")
+    begin = time.monotonic()
+    subprocess.run(["mosquitto_pub", "-p", str(node.mqtt_port), "-t", "r", "-q", "1", "-l"],
+                   input="".join(f"m{n}\n" for n in range(600)), text=True, check=True, timeout=60)
+    took = time.monotonic() - begin
+    sub.wait("r m599")
+    lines = [line for line in sub.text().split("\n") if line.startswith("r m")]
+    assert lines == [f"r m{n}" for n in range(600)]
+    assert took > 1.0 and mqtt(node, "throttled") >= 1, took
+    assert pub(node)[0] == 0
+
+
+def test_connections_beyond_their_rate_are_closed(gateway):
+    node = gateway(listener={"max_conn_rate": 3})
+    codes = [pub(node)[0] for _ in range(12)]
+    assert codes.count(0) >= 3
+    wait_until(lambda: mqtt(node, "connections_over_rate") > 0 or pub(node)[0] is None, SECONDS)
+    wait_until(lambda: pub(node)[0] == 0, SECONDS, "later they get in again")
+
+
+def test_a_client_that_flaps_is_banned_for_a_while(gateway):
+    node = gateway({"flapping_detect": {"enable": True, "max_count": 4, "ban_time": "3s"}})
+    for _ in range(4):
+        assert pub(node, "a", None, "5", 1, "m", "-i", "nervous")[0] == 0
+    wait_until(lambda: pub(node, "a", None, "5", 1, "m", "-i", "nervous")[0] != 0, SECONDS)
+    assert pub(node, "a", None, "5", 1, "m", "-i", "calm")[0] == 0
+    row = json.loads(cli(node, "ban", "list", "--json"))["data"][0]
+    assert row["who"] == "nervous" and row["by"] == "flapping"
+    wait_until(lambda: pub(node, "a", None, "5", 1, "m", "-i", "nervous")[0] == 0, SECONDS)

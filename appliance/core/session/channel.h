@@ -88,6 +88,8 @@ class Channel {
   void kick(ReasonCode reason);
   /// Back-pressure from where messages go.
   void hold_back(bool on) { set_pause(kPauseTarget, on); }
+  /// The client has sent more than its rate: reading waits.
+  void throttle(bool on) { set_pause(kPauseRate, on); }
 
   Session* session() { return session_; }
   Version version() const { return version_; }
@@ -96,7 +98,7 @@ class Channel {
 
  private:
   enum class State : uint8_t { waiting, opening, open, closed };
-  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4 };
+  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4, kPauseRate = 8 };
   struct PendingAck {
     uint16_t packet_id = 0;
     uint8_t qos = 0;

@@ -28,11 +28,12 @@ enum class Drop : uint8_t {
   mailbox_full,   // QoS 0 for a worker that does not keep up
   retained_full,  // delivered, but not kept as retained: over the bound
   tap_failed,     // QoS 0 that the event plane refused
+  overload,       // QoS 0 while there was too much to do
   count_
 };
 inline constexpr std::array<std::string_view, static_cast<size_t>(Drop::count_)> kDropNames = {
-    "queue_full",    "expired",      "slow_consumer", "too_large",
-    "session_ended", "mailbox_full", "retained_full", "tap_failed"};
+    "queue_full",   "expired",       "slow_consumer", "too_large", "session_ended",
+    "mailbox_full", "retained_full", "tap_failed",    "overload"};
 
 struct Counters {
   Counter connections;     // now
@@ -55,6 +56,10 @@ struct Counters {
   Counter banned;          // CONNECTs and connections of banned clients
   Counter publish_denied;  // PUBLISHes and wills that were not allowed
   Counter subscribe_denied;
+  Counter flapping;               // clients found to connect and disconnect all the time
+  Counter connections_over_rate;  // closed at once: too many a second
+  Counter throttled;              // times that reading from a client waited for its rate
+  Counter overloads;              // times that a worker began to shed
   std::array<Counter, static_cast<size_t>(Drop::count_)> drops;
 
   void drop(Drop reason, uint64_t n = 1) { drops[static_cast<size_t>(reason)].add(n); }

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "core/settings/auth_methods.h"
 #include "core/settings/key.h"
 #include "core/settings/rows.h"
 
@@ -11,33 +12,15 @@ namespace {
 using security::Permission;
 using security::Rule;
 
-Key<Authn> order_key() {
-  static const std::vector<std::string_view> names = {"users", "certificate"};
-  return {"order",
-          "array of strings",
-          choices_text(names),
-          "In which order credentials are checked. The first method that knows the client decides; a client that none "
-          "of them knows is refused, unless it gives no credentials and its listener allows anonymous clients.",
-          [](Authn& row, const Value& v, const Field& f) {
-            if (!f.expect(v, Value::Kind::array, "an array of strings")) return;
-            row.order.clear();
-            for (const Value& item : v.items)
-              if (auto i = read_choice(item, f, names)) row.order.push_back(static_cast<AuthMethod>(*i));
-          },
-          [](const Authn& row) {
-            std::vector<std::string> list;
-            for (AuthMethod m : row.order) list.emplace_back(names[static_cast<size_t>(m)]);
-            return quoted_list(list);
-          },
-          "",
-          false};
-}
-
 const Table<Authn>& authn_table() {
   static const Table<Authn> table(
       "broker.authn", false, "How MQTT clients prove who they are.",
       {
-          order_key(),
+          methods_key<Authn>(
+              "order", &Authn::order,
+              "In which order credentials are checked. The first method that knows the client decides; a client that "
+              "none of them knows is refused, unless it gives no credentials and its listener allows anonymous "
+              "clients."),
           text("password_file", &Authn::password_file,
                "Users as mosquitto_passwd writes them, a line \"user:hash\" each. Read at start.")
               .like("\"/etc/mosquitto/passwd\""),
@@ -176,15 +159,48 @@ const Table<Rule>& rule_table() {
   return table;
 }
 
+const Table<FlappingDetect>& flapping_table() {
+  static const Table<FlappingDetect> table(
+      "broker.flapping_detect", false, "Bans clients that connect and disconnect all the time.",
+      {
+          flag("enable", &FlappingDetect::enable, "Whether it is done."),
+          integer("max_count", &FlappingDetect::max_count, 2, 1'000'000, "Ends of connections within window_time."),
+          duration("window_time", &FlappingDetect::window_time, 1s, std::chrono::hours(24),
+                   "The time they are counted in."),
+          duration("ban_time", &FlappingDetect::ban_time, 1s, std::chrono::hours(24 * 365), "How long the ban is."),
+      });
+  return table;
+}
+
+const Table<OverloadProtection>& overload_table() {
+  static const Table<OverloadProtection> table(
+      "broker.overload_protection", false,
+      "While there is too much to do, CONNECTs are refused as busy and QoS 0 messages dropped and counted, before "
+      "anything else suffers.",
+      {
+          flag("enable", &OverloadProtection::enable, "Whether it is done."),
+          duration("lag_max", &OverloadProtection::lag_max, 100ms, 60s, "How late a worker's loop may be."),
+          size("memory_max", &OverloadProtection::memory_max, 64_MiB, {1ULL << 44},
+               "Resident memory of the process. Default: half of the machine's.")
+              .like("\"4GiB\""),
+      });
+  return table;
+}
+
 }  // namespace
 
 std::vector<TableInfo> access_tables() {
-  return {authn_table().info(), user_table().info(), authz_table().info(), rule_table().info()};
+  return {authn_table().info(), user_table().info(),     authz_table().info(),
+          rule_table().info(),  flapping_table().info(), overload_table().info()};
 }
 
 void read_access(const Value& broker, Access& into, Diagnostics& out) {
   if (const Value* t = table_at(broker, "authn", "broker.authn", out)) authn_table().read(*t, into.authn, out);
   if (const Value* t = table_at(broker, "authz", "broker.authz", out)) authz_table().read(*t, into.authz, out);
+  if (const Value* t = table_at(broker, "flapping_detect", "broker.flapping_detect", out))
+    flapping_table().read(*t, into.flapping, out);
+  if (const Value* t = table_at(broker, "overload_protection", "broker.overload_protection", out))
+    overload_table().read(*t, into.overload, out);
   read_rows(broker, "user", user_table(), into.users, out);
   read_rows(broker, "acl", rule_table(), into.rules, out);
   std::map<std::string_view, size_t> names;

@@ -127,6 +127,9 @@ class Check {
       const auto address = endpoint(l.bind, at.place("bind"), "listener.bind", true);
       if (!l.allow_anonymous) l.allow_anonymous = address && address->is_loopback();
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
+      if (l.certificate_as != CertificateAs::none && !l.tls)
+        out_.error(at.place("certificate_as"), "`certificate_as` needs `tls = true`",
+                   "without TLS nobody shows a certificate");
     }
   }
   void upstreams() {

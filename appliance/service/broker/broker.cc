@@ -22,11 +22,11 @@ bool BrokerOptions::anonymous_allowed(size_t listener, ByteView peer) const {
 
 Broker::Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap,
                port::Loop* event_loop)
-    : options_(std::move(options)), event_loop_(event_loop) {
+    : options_(std::move(options)), rates_(options_.listeners.size()), event_loop_(event_loop) {
   PH_ASSERT(!places.empty() && places.size() <= 64, "1 to 64 workers");
   std::vector<Worker*> all;
   for (uint32_t i = 0; i < places.size(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(i, options_, *places[i].loop, *places[i].network, tap));
+    workers_.push_back(std::make_unique<Worker>(i, options_, rates_, *places[i].loop, *places[i].network, tap));
     all.push_back(workers_.back().get());
   }
   for (auto& w : workers_) w->set_peers(all);
@@ -75,6 +75,10 @@ BrokerStats Broker::stats() const {
     s.banned += c.banned.get();
     s.publish_denied += c.publish_denied.get();
     s.subscribe_denied += c.subscribe_denied.get();
+    s.flapping += c.flapping.get();
+    s.connections_over_rate += c.connections_over_rate.get();
+    s.throttled += c.throttled.get();
+    s.overloads += c.overloads.get();
     for (size_t i = 0; i < s.drops.size(); ++i) s.drops[i] += c.drops[i].get();
   }
   s.retained = workers_.front()->counters().retained.get();  // every worker has all of them

@@ -12,6 +12,7 @@
 #include "port/message_sink.h"
 #include "port/network.h"
 #include "service/broker/options.h"
+#include "service/broker/throttle.h"
 
 namespace ph::broker {
 
@@ -47,6 +48,7 @@ class Broker final : public port::MessageSink {
 
  private:
   const BrokerOptions options_;
+  std::vector<ListenerRates> rates_;  // by listener
   std::vector<std::unique_ptr<Worker>> workers_;
   port::Loop* event_loop_;
   std::vector<port::Endpoint> endpoints_;

@@ -13,8 +13,11 @@ ClientConnection::ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<
 port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   // Answers to a client that does not read them are bounded here; messages are by the session.
   if (socket_->unsent_bytes() > worker_.options().output_max) channel_.kick(mqtt::ReasonCode::quota_exceeded);
+  session::Counters& counters = worker_.context().counters;
+  const uint64_t before = counters.messages_in.get();
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
-  worker_.context().counters.bytes_in.add(consumed.bytes);
+  counters.bytes_in.add(consumed.bytes);
+  worker_.on_received(*this, counters.messages_in.get() - before, consumed.bytes);
   return {consumed.bytes, consumed.wanted};
 }
 

@@ -10,6 +10,7 @@
 #include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "port/network.h"
+#include "service/broker/throttle.h"
 
 namespace ph::broker {
 
@@ -25,9 +26,10 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   const port::Peer& peer() const { return socket_->peer(); }
   uint64_t bytes_acked() const { return socket_->bytes_acked(); }
 
-  size_t listener = 0;                       // index into the options' listeners
-  Client* client = nullptr;                  // set by the worker between accept and end
-  uint32_t check = 0;                        // the worker's: serial of the look that is due next
+  size_t listener = 0;       // index into the options' listeners
+  Client* client = nullptr;  // set by the worker between accept and end
+  uint32_t check = 0;        // the worker's: serial of the look that is due next
+  ClientRates rates;
   std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
 
   // port::ConnectionHandler

@@ -2,13 +2,16 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/limits.h"
+#include "core/security/flapping.h"
 #include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "core/session/session.h"
@@ -32,6 +35,17 @@ struct ListenerOptions {
   Anonymous allow_anonymous = Anonymous::loopback;
   std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
   CertificateAs certificate_as = CertificateAs::nothing;
+  // Rates a second; 0: no bound. Connections beyond theirs are closed; who sends too much is not read from for a while.
+  uint64_t connections_rate = 0;
+  uint64_t messages_rate = 0, bytes_rate = 0;              // of each client
+  uint64_t messages_rate_total = 0, bytes_rate_total = 0;  // of all clients together
+};
+
+/// When there is too much to do, CONNECTs are refused as busy and QoS 0 messages dropped, before anything else suffers.
+struct OverloadOptions {
+  Duration lag_max = Duration::zero();  // of a worker's loop; zero: not looked at
+  /// Set from outside while memory is short. Null: never.
+  std::shared_ptr<const std::atomic<bool>> memory_short;
 };
 
 /// Who may do what. Without a policy only `allow_anonymous` counts, and everybody who is in may do everything.
@@ -40,6 +54,8 @@ struct SecurityOptions {
   std::vector<AuthMethod> order;
   const port::Crypto* crypto = nullptr;  // must outlive the broker
   port::JobPool* jobs = nullptr;         // must end before the loops do
+  security::FlappingLimits flapping;
+  std::function<void(const std::string& client_id)> on_flapping;  // on any worker's thread
 };
 
 struct BrokerOptions {
@@ -55,6 +71,7 @@ struct BrokerOptions {
   Duration v3_session_expiry = limits::kV3SessionExpiry;
   uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
   SecurityOptions security;
+  OverloadOptions overload;
 
   /// `peer`: address with port.
   bool anonymous_allowed(size_t listener, ByteView peer) const;
@@ -82,6 +99,10 @@ struct BrokerStats {
   uint64_t banned = 0;
   uint64_t publish_denied = 0;
   uint64_t subscribe_denied = 0;
+  uint64_t flapping = 0;
+  uint64_t connections_over_rate = 0;
+  uint64_t throttled = 0;
+  uint64_t overloads = 0;
   std::array<uint64_t, session::kDropNames.size()> drops{};  // by session::Drop, named by session::kDropNames
 
   uint64_t dropped(session::Drop reason) const { return drops[static_cast<size_t>(reason)]; }

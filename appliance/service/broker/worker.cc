@@ -15,8 +15,8 @@ constexpr Duration kHeldBackCheck = 5ms;
 
 }  // namespace
 
-Worker::Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network,
-               port::MessageTap* tap)
+Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<ListenerRates>& rates, port::Loop& loop,
+               port::Network& network, port::MessageTap* tap)
     : index_(index),
       options_(options),
       loop_(loop),
@@ -25,6 +25,9 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, p
       policy_(options.security.policy),
       authenticator_(options, loop, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
+      rates_(rates),
+      throttle_timer_(loop.make_timer()),
+      load_timer_(loop.make_timer()),
       held_back_timer_(loop.make_timer()),
       ticker_(loop.make_timer()),
       wheel_(kWheelTicks) {
@@ -53,6 +56,10 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
 
 port::ConnectionHandler* Worker::accept(std::unique_ptr<port::Connection>&& socket, size_t listener) {
   if (stopping_) return nullptr;
+  if (!rates_[listener].connections.try_take(options_.listeners[listener].connections_rate, loop_.now())) {
+    context_.counters.connections_over_rate.add();
+    return nullptr;
+  }
   const uint64_t id = ++last_connection_;
   auto connection = std::make_unique<ClientConnection>(*this, id, std::move(socket), loop_.now());
   connection->listener = listener;
@@ -77,12 +84,14 @@ void Worker::stop() {
   stopping_ = true;
   listeners_.clear();
   ticker_->cancel();
+  load_timer_->cancel();
   for (auto& [id, connection] : connections_) connection->channel().kick(mqtt::ReasonCode::server_shutting_down);
 }
 
 // --- time
 
 void Worker::start_ticking() {
+  if (!load_timer_->pending()) probe_load();
   ticker_->start(kTick, [this] {
     tick();
     if (!stopping_) start_ticking();
@@ -111,6 +120,7 @@ void Worker::tick() {
   on_due(now);
   check_congested(now);
   retained_.sweep(now);
+  if (wheel_at_ == 0) flapping_.sweep(options_.security.flapping, now);
 }
 
 // --- slow consumers

@@ -28,6 +28,7 @@
 #include "service/broker/mailbox.h"
 #include "service/broker/options.h"
 #include "service/broker/retained.h"
+#include "service/broker/throttle.h"
 
 namespace ph::broker {
 
@@ -66,7 +67,8 @@ struct Client {
 
 class Worker {
  public:
-  Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network, port::MessageTap* tap);
+  Worker(uint32_t index, const BrokerOptions& options, std::vector<ListenerRates>& rates, port::Loop& loop,
+         port::Network& network, port::MessageTap* tap);
   ~Worker();
 
   // --- from the broker; before the loops run
@@ -94,6 +96,7 @@ class Worker {
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
+  void on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes);
   void remove(ClientConnection& connection);
   const BrokerOptions& options() const { return options_; }
   session::SessionContext& context() { return context_; }
@@ -186,6 +189,9 @@ class Worker {
   std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
   bool may_subscribe(const ClientConnection& connection, ByteView filter);
   bool still_welcome(ClientConnection& connection) const;
+  void note_end(const std::string& client_id);
+  void release_throttled();
+  void probe_load();
   void drop_denied_subscriptions(Client& client, const security::Access& access);
 
   // worker_routing.cc: publish, subscribe, routes
@@ -243,6 +249,12 @@ class Worker {
   std::vector<port::Task> settling_;
   std::map<uint64_t, SyncRound> rounds_;
   uint64_t last_round_ = 0;
+  std::vector<ListenerRates>& rates_;           // of all workers together, by listener
+  std::multimap<Instant, uint64_t> throttled_;  // connections that are not read from until then
+  std::unique_ptr<port::Timer> throttle_timer_;
+  security::Flapping flapping_;  // of the client ids whose home is here
+  LoadProbe load_;
+  std::unique_ptr<port::Timer> load_timer_;
   std::vector<uint64_t> held_back_;  // connections that do not read until mailboxes are below their bound
   std::unique_ptr<port::Timer> held_back_timer_;
 

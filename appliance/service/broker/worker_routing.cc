@@ -14,6 +14,10 @@ using mqtt::ReasonCode;
 std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const mqtt::Publish& publish) {
   if (connection.access)
     if (const auto refused = denied(connection, publish.topic)) return refused;
+  if (publish.qos == 0 && load_.overloaded()) {
+    context_.counters.drop(session::Drop::overload);
+    return ReasonCode::success;
+  }
   session::MessageView view;
   view.topic = publish.topic;
   view.payload = publish.payload;

@@ -25,6 +25,10 @@ session::MessagePtr will_message(const mqtt::Will& will) {
 
 void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& connect) {
   if (stopping_) return connection.channel().refuse(mqtt::ReasonCode::server_unavailable);
+  if (load_.overloaded()) {
+    context_.counters.connects_shed.add();
+    return connection.channel().refuse(mqtt::ReasonCode::server_busy);
+  }
   Opening opening;
   opening.client_id = connect.client_id;
   if (connect.client_id.empty()) {
@@ -246,6 +250,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   client.connection = nullptr;
   session::Session& session = *client.session;
   session.detach(loop_.now());
+  if (end.reason != mqtt::ReasonCode::session_taken_over && !stopping_) note_end(session.client_id());
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will || stopping_) session.set_will(std::nullopt);
   if (session.will()) {
