@@ -68,6 +68,7 @@ void Node::set_broker_access(broker::BrokerOptions& options) {
   options.security.policy = policy_;
   options.security.order = auth_methods(from.authn.order);
   options.security.crypto = &crypto_;
+  options.channel.enhanced_auth = true;
   options.security.jobs = jobs_.get();
   options.security.flapping = {from.flapping.enable, from.flapping.max_count, from.flapping.window_time};
   options.security.on_flapping = [this, ban_time = from.flapping.ban_time](const std::string& client_id) {

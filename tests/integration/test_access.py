@@ -1,5 +1,11 @@
 """Who may use the broker: real mosquitto_pub, mosquitto_sub and mosquitto_passwd against a real node."""
+import base64
+import hashlib
+import hmac
 import json
+import os
+import socket
+import struct
 import subprocess
 import time
 
@@ -385,3 +391,111 @@ def test_a_client_that_flaps_is_banned_for_a_while(gateway):
     row = json.loads(cli(node, "ban", "list", "--json"))["data"][0]
     assert row["who"] == "nervous" and row["by"] == "flapping"
     wait_until(lambda: pub(node, "a", None, "5", 1, "m", "-i", "nervous")[0] == 0, SECONDS)
+
+
+# --- SCRAM-SHA-256, spoken here by Python's own hashes
+
+class Scram:
+    """A version 5 client that authenticates with AUTH packets."""
+    METHOD = b"SCRAM-SHA-256"
+
+    def __init__(self, node, user, password):
+        self.socket = socket.create_connection(("127.0.0.1", node.mqtt_port), SECONDS)
+        self.user, self.password = user, password
+
+    @staticmethod
+    def text(of):
+        return struct.pack("!H", len(of)) + of
+
+    @staticmethod
+    def length(n):
+        out = b""
+        while True:
+            n, digit = n >> 7, n & 0x7F
+            out += bytes([digit | (0x80 if n else 0)])
+            if not n:
+                return out
+
+    def properties(self, data):
+        block = b"\x15" + self.text(self.METHOD) + (b"\x16" + self.text(data) if data is not None else b"")
+        return self.length(len(block)) + block
+
+    def send(self, first, body):
+        self.socket.sendall(bytes([first]) + self.length(len(body)) + body)
+
+    def exact(self, n):
+        out = b""
+        while len(out) < n:
+            got = self.socket.recv(n - len(out))
+            assert got, "closed"
+            out += got
+        return out
+
+    def receive(self):
+        first, size, shift = self.exact(1)[0], 0, 0
+        while True:
+            digit = self.exact(1)[0]
+            size |= (digit & 0x7F) << shift
+            shift += 7
+            if not digit & 0x80:
+                return first >> 4, self.exact(size)
+
+    @staticmethod
+    def data_of(block):
+        at = block.index(b"\x16")
+        while True:  # the id may stand in a value before
+            size = struct.unpack("!H", block[at + 1:at + 3])[0]
+            if at + 3 + size <= len(block) and block[at + 3:at + 5] in (b"r=", b"v="):
+                return block[at + 3:at + 3 + size]
+            at = block.index(b"\x16", at + 1)
+
+    def first(self):
+        self.nonce = base64.b64encode(os.urandom(18))
+        return b"n,,n=" + self.user + b",r=" + self.nonce
+
+    def last(self, server_first):
+        parts = dict(part.split(b"=", 1) for part in server_first.split(b","))
+        assert parts[b"r"].startswith(self.nonce) and len(parts[b"r"]) > len(self.nonce)
+        salted = hashlib.pbkdf2_hmac("sha256", self.password, base64.b64decode(parts[b"s"]), int(parts[b"i"]))
+        mac = lambda key, text: hmac.new(key, text, "sha256").digest()
+        without = b"c=biws,r=" + parts[b"r"]
+        signed = b"n=" + self.user + b",r=" + self.nonce + b"," + server_first + b"," + without
+        key = mac(salted, b"Client Key")
+        proof = bytes(a ^ b for a, b in zip(key, mac(hashlib.sha256(key).digest(), signed)))
+        self.expected = b"v=" + base64.b64encode(mac(mac(salted, b"Server Key"), signed))
+        return without + b",p=" + base64.b64encode(proof)
+
+    def connect(self):
+        """The CONNACK's reason."""
+        self.send(0x10, self.text(b"MQTT") + b"\x05\x02\x00\x3c" + self.properties(self.first()) + self.text(b"scram"))
+        kind, body = self.receive()
+        if kind == 2:
+            return body[1]
+        assert kind == 15 and body[0] == 0x18
+        self.send(0xF0, b"\x18" + self.properties(self.last(self.data_of(body))))
+        kind, body = self.receive()
+        assert kind == 2
+        if body[1] == 0:
+            assert self.data_of(body) == self.expected  # the server knows the password, too
+        return body[1]
+
+    def again(self):
+        """What the re-authentication ends with: packet and reason."""
+        self.send(0xF0, b"\x19" + self.properties(self.first()))
+        kind, body = self.receive()
+        assert kind == 15 and body[0] == 0x18
+        self.send(0xF0, b"\x18" + self.properties(self.last(self.data_of(body))))
+        kind, body = self.receive()
+        return kind, body[0] if body else 0
+
+
+def test_scram_as_another_implementation_speaks_it(gateway):
+    node = gateway(listener={"allow_anonymous": False})
+    cli(node, "users", "add", "sam", "-p", "pencil")
+    client = Scram(node, b"sam", b"pencil")
+    assert client.connect() == 0
+    assert client.again() == (15, 0)
+    client.password = b"other"
+    assert client.again() == (14, 0x87)
+    assert Scram(node, b"sam", b"pen").connect() == 0x87
+    assert Scram(node, b"nobody", b"pencil").connect() == 0x87

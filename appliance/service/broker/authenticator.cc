@@ -1,5 +1,6 @@
 #include "service/broker/authenticator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "service/broker/credentials.h"
@@ -24,11 +25,20 @@ void Authenticator::check(Login login, Done done) {
   go_on(attempt);
 }
 
+const std::vector<AuthMethod>& Authenticator::order(size_t listener) const {
+  const auto& own = options_.listeners[listener].authn;
+  return own ? *own : options_.security.order;
+}
+
+bool Authenticator::uses_users(size_t listener) const {
+  const auto& methods = order(listener);
+  return policy_ && crypto_ && std::find(methods.begin(), methods.end(), AuthMethod::users) != methods.end();
+}
+
 void Authenticator::go_on(const AttemptPtr& attempt) {
-  const auto& own = options_.listeners[attempt->login.listener].authn;
-  const std::vector<AuthMethod>& order = own ? *own : options_.security.order;
-  while (attempt->next < order.size())
-    if (!try_method(order[attempt->next++], attempt)) return;
+  const std::vector<AuthMethod>& methods = order(attempt->login.listener);
+  while (attempt->next < methods.size())
+    if (!try_method(methods[attempt->next++], attempt)) return;
   nobody_knows(attempt);
 }
 

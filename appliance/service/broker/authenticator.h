@@ -52,6 +52,10 @@ class Authenticator {
   /// `done` runs once on the loop, now or later; never if the pool ends before.
   void check(Login login, Done done);
   void set_policy(security::PolicyPtr policy) { policy_ = std::move(policy); }
+  /// Whether this listener's clients may be users of the policy.
+  bool uses_users(size_t listener) const;
+  /// Random bytes of this worker, for digests that nobody else can make.
+  const std::string& secret() const { return secret_; }
 
  private:
   struct Attempt {
@@ -66,6 +70,7 @@ class Authenticator {
     std::string mac;     // of the password that was right for it
   };
 
+  const std::vector<AuthMethod>& order(size_t listener) const;
   void go_on(const AttemptPtr& attempt);
   /// True: the method says nothing. False: it has answered, or will.
   bool try_method(AuthMethod method, const AttemptPtr& attempt);

@@ -1,5 +1,6 @@
 #include "service/broker/client_connection.h"
 
+#include "service/broker/scram_exchange.h"
 #include "service/broker/worker.h"
 
 namespace ph::broker {
@@ -9,6 +10,8 @@ ClientConnection::ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<
       id_(id),
       socket_(std::move(socket)),
       channel_(*this, worker.options().channel, worker.context().counters, now) {}
+
+ClientConnection::~ClientConnection() = default;
 
 port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   // Answers to a client that does not read them are bounded here; messages are by the session.
@@ -60,6 +63,10 @@ void ClientConnection::on_subscribe(const mqtt::Subscribe& subscribe) {
 
 void ClientConnection::on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) {
   worker_.on_unsubscribe(*this, unsubscribe);
+}
+
+void ClientConnection::on_auth(const mqtt::Auth& auth) {
+  worker_.on_auth(*this, auth);
 }
 
 void ClientConnection::on_end(const session::ChannelEnd& end) {

@@ -16,10 +16,12 @@ namespace ph::broker {
 
 class Worker;
 struct Client;
+struct ScramExchange;
 
 class ClientConnection final : public port::ConnectionHandler, public session::ChannelHost {
  public:
   ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<port::Connection> socket, Instant now);
+  ~ClientConnection() override;
 
   uint64_t id() const { return id_; }
   session::Channel& channel() { return channel_; }
@@ -30,6 +32,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   Client* client = nullptr;  // set by the worker between accept and end
   uint32_t check = 0;        // the worker's: serial of the look that is due next
   ClientRates rates;
+  std::unique_ptr<ScramExchange> scram;      // an enhanced authentication at work
   std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
 
   // port::ConnectionHandler
@@ -47,6 +50,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   std::optional<mqtt::ReasonCode> on_publish(const mqtt::Publish& publish) override;
   void on_subscribe(const mqtt::Subscribe& subscribe) override;
   void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) override;
+  void on_auth(const mqtt::Auth& auth) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
   void close() override { socket_->close(); }

@@ -76,6 +76,7 @@ void Worker::remove(ClientConnection& connection) {
   auto node = connections_.extract(connection.id());
   if (node.empty()) return;
   congested_.erase(connection.id());
+  authenticating_.erase(connection.id());
   context_.counters.connections.subtract();
   loop_.post([gone = std::move(node.mapped())] {});
 }

@@ -93,6 +93,7 @@ class Worker {
   std::optional<mqtt::ReasonCode> on_publish(ClientConnection& connection, const mqtt::Publish& publish);
   void on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   void on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe);
+  void on_auth(ClientConnection& connection, const mqtt::Auth& auth);
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
@@ -127,6 +128,7 @@ class Worker {
     uint32_t expiry = 0;
     std::optional<uint32_t> expiry_told;
     std::optional<session::SessionWill> will;
+    std::string auth_data;  // last word of an enhanced authentication
   };
   struct SyncRound {
     size_t missing = 0;
@@ -189,6 +191,9 @@ class Worker {
   std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
   bool may_subscribe(const ClientConnection& connection, ByteView filter);
   bool still_welcome(ClientConnection& connection) const;
+  void begin_scram(ClientConnection& connection, const mqtt::Properties& properties, Opening opening, Login login);
+  void finish_scram(ClientConnection& connection, ByteView message);
+  void refuse_scram(ClientConnection& connection);
   void note_end(const std::string& client_id);
   void release_throttled();
   void probe_load();
@@ -226,8 +231,9 @@ class Worker {
   uint64_t last_connection_ = 0;
   std::unordered_map<std::string, std::unique_ptr<Client>> clients_;
   uint64_t last_uid_ = 0;
-  std::unordered_map<uint64_t, Opening> openings_;  // by connection id
-  Directory directory_;                             // of the client ids whose home is here
+  std::unordered_map<uint64_t, Opening> openings_;                          // by connection id
+  std::unordered_map<uint64_t, std::pair<Opening, Login>> authenticating_;  // likewise, while AUTH goes to and fro
+  Directory directory_;                                                     // of the client ids whose home is here
   std::set<std::pair<Instant, Client*>> due_;
 
   routing::FilterIndex<RouteNode> index_of_filters_;

@@ -24,6 +24,8 @@ void Worker::authenticate(ClientConnection& connection, const mqtt::Connect& con
     context_.counters.banned.add();
     return connection.channel().refuse(ReasonCode::banned);
   }
+  if (connect.properties.authentication_method)
+    return begin_scram(connection, connect.properties, std::move(opening), std::move(login));
   Login kept = login;
   kept.password.reset();
   authenticator_.check(std::move(login), [this, ticket = connection.id(), opening = std::move(opening),

@@ -119,6 +119,7 @@ void Worker::open_session(uint64_t ticket) {
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
   acceptance.session_expiry = opening.expiry_told;
+  acceptance.authentication_data = opening.auth_data;
   schedule_check(connection, loop_.now());  // keep-alive may be due before what was planned for CONNECT
   // The last step: packets that came behind CONNECT are handled in there, and may end the session again.
   connection.channel().accept(*client->session, acceptance, loop_.now());
