@@ -17,6 +17,7 @@
 #include "store/dead_letter/dead_letters.h"
 #include "store/spool/spool_check.h"
 #include "wire_node.h"
+#include "wire_wait.h"
 
 namespace ph::cli {
 
@@ -90,13 +91,28 @@ int run(const std::string& config) {
   auto settings = load(config);
   if (!settings) return kInvalid;
   log_configure(settings->log.level, ::getenv("JOURNAL_STREAM") == nullptr);
-  Node node(std::move(*settings));
-  if (auto opened = node.open(); !opened) return say(kFailed, opened.error());
+  std::unique_ptr<Node> node;
+  std::unique_ptr<WaitingStart> waiting;
+  for (;;) {
+    node = std::make_unique<Node>(*settings);
+    auto opened = node->open();
+    if (opened) break;
+    node.reset();
+    if (!may_wait(opened.error())) return say(kFailed, opened.error());
+    if (!waiting) {
+      waiting = std::make_unique<WaitingStart>(*settings);
+      if (auto listens = waiting->listen(); !listens) return say(kFailed, listens.error());
+    }
+    if (!waiting->wait(opened.error())) return kDone;
+  }
+  if (waiting && waiting->stopping()) return kDone;
+  waiting.reset();  // its socket is the node's now
+  if (auto listens = node->open_api(); !listens) return say(kFailed, listens.error());
   io::Signals signals(
-      node.loop(), [&node](int) { node.stop(); },
+      node->loop(), [&node](int) { node->stop(); },
       [] { log_warn("reload_not_supported", {{"hint", "restart to apply a new configuration"}}); });
-  node.run();
-  if (node.failure()) return say(kFailed, *node.failure());
+  node->run();
+  if (node->failure()) return say(kFailed, *node->failure());
   return kDone;
 }
 

@@ -10,7 +10,7 @@
 #include "cli_access.h"
 
 int main(int argc, char** argv) {
-  using namespace ph;
+  namespace cli = ph::cli;
   CLI::App app{"posthouse: MQTT broker, file spooling agent and relay between datacenters"};
   app.require_subcommand(1);
   app.set_version_flag("--version", PH_VERSION);

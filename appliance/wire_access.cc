@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "base/log.h"
+#include "core/security/base64.h"
 #include "wire_node.h"
 
 namespace ph {
@@ -35,8 +36,48 @@ Result<std::string> read_whole(const std::string& path) {
 
 std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
   std::vector<broker::AuthMethod> out;
-  for (settings::AuthMethod m : from)
-    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
+  for (settings::AuthMethod m : from) {
+    switch (m) {
+      case settings::AuthMethod::users:
+        out.push_back(broker::AuthMethod::users);
+        break;
+      case settings::AuthMethod::certificate:
+        out.push_back(broker::AuthMethod::certificate);
+        break;
+      case settings::AuthMethod::jwt:
+        out.push_back(broker::AuthMethod::jwt);
+        break;
+    }
+  }
+  return out;
+}
+
+Result<std::vector<security::JwtKey>> jwt_keys(const settings::Jwt& from) {
+  using security::JwtKey;
+  std::vector<JwtKey> out;
+  auto add_secret = [&](std::string secret) -> Result<> {
+    while (secret.ends_with('\n') || secret.ends_with('\r')) secret.pop_back();
+    if (from.secret_base64) secret = security::base64_decode(secret).value_or("");
+    if (secret.empty()) return fail(security::errors::bad_jwks, "the secret of tokens is empty or no base64");
+    out.push_back({JwtKey::Kind::secret, std::nullopt, std::move(secret)});
+    return {};
+  };
+  if (!from.secret.empty()) PH_TRY(add_secret(from.secret));
+  if (!from.secret_file.empty()) {
+    PH_ASSIGN(std::string secret, read_whole(from.secret_file));
+    PH_TRY(add_secret(std::move(secret)));
+  }
+  if (!from.public_key_file.empty()) {
+    PH_ASSIGN(const std::string pem, read_whole(from.public_key_file));
+    PH_ASSIGN(const JwtKey::Kind kind, io::public_key_kind(pem, from.public_key_file));
+    out.push_back({kind, std::nullopt, pem});
+  }
+  if (!from.jwks_file.empty()) {
+    PH_ASSIGN(const std::string text, read_whole(from.jwks_file));
+    auto keys = security::parse_jwks(text);
+    if (!keys) return fail(keys.error().code, from.jwks_file + ": " + keys.error().detail);
+    for (JwtKey& key : *keys) out.push_back(std::move(key));
+  }
   return out;
 }
 
@@ -70,6 +111,8 @@ void Node::set_broker_access(broker::BrokerOptions& options) {
   options.security.crypto = &crypto_;
   options.channel.enhanced_auth = true;
   options.security.jobs = jobs_.get();
+  options.security.jwt_keys = jwt_keys_;
+  if (from.jwt) options.security.jwt_claims = {from.jwt->username_claim, from.jwt->acl_claim_name};
   options.security.flapping = {from.flapping.enable, from.flapping.max_count, from.flapping.window_time};
   options.security.on_flapping = [this, ban_time = from.flapping.ban_time](const std::string& client_id) {
     loop_.post([this, ban_time, client_id] {
@@ -108,6 +151,9 @@ Result<> Node::open_access() {
     auto entries = security::parse_password_file(text);
     if (!entries) return fail(security::errors::bad_file, from.authn.password_file + ": " + entries.error().detail);
     for (auto& [name, hash] : *entries) data.users.emplace(std::move(name), security::User{std::move(hash), {}, false});
+  }
+  if (from.jwt) {
+    PH_ASSIGN(jwt_keys_, jwt_keys(*from.jwt));
   }
   access_ = std::make_unique<access::AccessStore>(loop_, *disk_, *store_, std::move(data),
                                                   [this](const security::PolicyPtr& policy) {

@@ -52,6 +52,7 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.channel.client_id_max = from.client_id_max;
   out.channel.receive_max = static_cast<uint16_t>(std::min<uint32_t>(from.awaiting_rel_max, UINT16_MAX));
   out.channel.connect_timeout = from.connect_timeout;
+  out.channel.keep_alive_max = static_cast<uint16_t>(from.keep_alive_max / 1s);
   out.session.inflight_max = from.inflight_max;
   out.session.mqueue_messages_max = from.mqueue_messages_max;
   out.session.mqueue_bytes_max = from.mqueue_bytes_max.value;
@@ -101,7 +102,7 @@ Result<> Node::open() {
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
-  PH_TRY(open_api());
+  watch_far();
   return {};
 }
 
@@ -188,10 +189,6 @@ Result<> Node::open_spools() {
                                                   *dead_letters_));
       s.sources.push_back(std::move(made));
     }
-    s.retention->on_far([this, name = r.name](uint64_t sequence) {
-      if (intake_) intake_->far_reached(name, sequence);
-      if (tap_) tap_->far_reached(name, sequence);
-    });
   }
   return {};
 }
@@ -328,6 +325,18 @@ Result<> Node::open_receiver() {
   return {};
 }
 
+/// Once those exist who are to be told: a route says at once how far it is, and before a restart they may not have
+/// heard.
+void Node::watch_far() {
+  for (size_t i = 0; i < spools_.size(); ++i) {
+    if (!spools_[i].retention) continue;
+    spools_[i].retention->on_far([this, name = settings_.routes[i].name](uint64_t sequence) {
+      if (intake_) intake_->far_reached(name, sequence);
+      if (tap_) tap_->far_reached(name, sequence);
+    });
+  }
+}
+
 Result<> Node::open_api() {
   PH_ASSIGN(api_, io::HttpUnixServer::listen_late(loop_, settings_.api.socket,
                                                   [this](const io::HttpRequest& request, const io::HttpAnswer& answer) {
@@ -337,7 +346,7 @@ Result<> Node::open_api() {
 }
 
 void Node::on_api(const io::HttpRequest& request, const io::HttpAnswer& answer) {
-  if (request.method == "GET" && (request.target == "/api/v5/status" || request.target == "/status"))
+  if (request.method == "GET" && admin::is_status_path(request.target))
     return answer({200, "application/json", admin::to_json(status())});
   const bool taken = access_api_->handle(
       request.method, request.target, request.body,
@@ -362,6 +371,8 @@ void Node::run() {
     if (auto ok = link_server_->start(); !ok) {
       failed_ = ok.error();
     }
+  alarm_timer_ = loop_.make_timer();
+  watch_alarms();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -395,6 +406,7 @@ void Node::shut_down() {
   auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
+  alarm_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

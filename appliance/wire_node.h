@@ -46,8 +46,10 @@ class Node {
   explicit Node(settings::Settings settings);
   ~Node();
 
-  /// Opens stores, recovers, constructs and listens. Errors name the place; nothing is left running after one.
+  /// Opens stores, recovers and constructs. Errors name the place; nothing is left running after one.
   Result<> open();
+  /// Answers at the API's socket. After open().
+  Result<> open_api();
   /// Runs until stop(), then ends in order.
   void run();
   /// From any thread.
@@ -79,12 +81,17 @@ class Node {
   void watch_memory(uint64_t bytes_max);
   Result<> open_targets();
   Result<> open_receiver();
-  Result<> open_api();
   void on_api(const io::HttpRequest& request, const io::HttpAnswer& answer);
+  void watch_far();
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;
   void shut_down();
-  admin::Status status() const;
+  void update_alarms();
+  void watch_alarms();
+  void add_store_alarms(std::vector<admin::Alarm>& to) const;
+  void add_spool_alarms(std::vector<admin::Alarm>& to) const;
+  void add_link_alarms(std::vector<admin::Alarm>& to) const;
+  admin::Status status();
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
   void fill_services(admin::Status& s) const;
@@ -101,6 +108,8 @@ class Node {
   Instant started_{};
   std::optional<Error> failed_;
   bool stopping_ = false;
+  admin::Alarms alarms_;
+  std::unique_ptr<port::Timer> alarm_timer_;
   std::shared_ptr<port::TlsContext> tls_;       // links, both ways
   std::shared_ptr<port::TlsContext> tls_mqtt_;  // listeners
 
@@ -113,6 +122,7 @@ class Node {
   std::unique_ptr<agent::Agent> agent_;
   io::MbedCrypto crypto_;
   security::PolicyPtr policy_;
+  std::vector<security::JwtKey> jwt_keys_;
   std::vector<std::unique_ptr<io::IoLoop>> worker_loops_;
   std::unique_ptr<port::Timer> memory_timer_;
   std::shared_ptr<std::atomic<bool>> memory_short_ = std::make_shared<std::atomic<bool>>(false);

@@ -15,6 +15,7 @@ void add(port::TargetCounters& to, const port::TargetCounters& more) {
   to.duplicate += more.duplicate;
   to.maybe_duplicate += more.maybe_duplicate;
   to.dropped += more.dropped;
+  to.dropped_expired += more.dropped_expired;
   to.dropped_bytes += more.dropped_bytes;
   to.dead_lettered += more.dead_lettered;
   to.queued += more.queued;
@@ -40,7 +41,7 @@ std::string_view state_name(link::ReceiverState state) {
 
 }  // namespace
 
-admin::Status Node::status() const {
+admin::Status Node::status() {
   admin::Status s;
   s.node = settings_.node.name;
   s.site = settings_.node.site;
@@ -50,6 +51,8 @@ admin::Status Node::status() const {
   s.now = loop_.wall_now();
   s.uptime_seconds =
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(loop_.now() - started_).count());
+  update_alarms();
+  s.alarms = alarms_.list();
   fill_routes(s);
   fill_upstreams(s);
   fill_services(s);
@@ -79,14 +82,11 @@ void Node::fill_upstreams(admin::Status& s) const {
   for (const auto& u : upstreams_) {
     relay::UpstreamStatus from = u->status();
     admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes, {}};
-    bool ready = false;
     for (size_t i = 0; i < from.receivers.size(); ++i) {
       const link::ReceiverStatus& r = from.receivers[i];
-      ready |= r.state == link::ReceiverState::ready;
       row.receivers.push_back({r.address, from.peers[i], std::string(state_name(r.state)), r.in_flight_batches,
                                r.in_flight_bytes, r.uncertain_batches, r.connects, r.failures, r.last_error});
     }
-    if (!ready) s.alarms.push_back("upstream " + from.name + ": no receiver answers");
     s.upstreams.push_back(std::move(row));
   }
 }
@@ -97,9 +97,6 @@ void Node::fill_services(admin::Status& s) const {
     const std::string& route = settings_.routes[i].name;
     spool::SpoolStats x = spools_[i].log->stats();
     s.spool.push_back({route, x.bytes, x.segments, x.first_sequence, x.next_sequence, x.quarantined});
-    if (x.quarantined)
-      s.alarms.push_back("spool " + route + ": " + std::to_string(x.quarantined) + " damaged records quarantined");
-    if (spools_[i].full()) s.alarms.push_back("spool " + route + ": full, intake of this route is stopped");
   }
   if (agent_) {
     agent::AgentStats a = agent_->stats();
@@ -143,19 +140,13 @@ void Node::fill_services(admin::Status& s) const {
                                 {"handshake_timeouts", l.handshake_timeouts},
                                 {"streams", intake_->streams()},
                                 {"held_streams", intake_->held_streams()}};
-    if (intake_->held_streams())
-      s.alarms.push_back("receiver: " + std::to_string(intake_->held_streams()) + " streams held back");
   }
   if (files_sink_) {
     chunk::FilesSinkStats f = files_sink_->stats();
     s.files = admin::Numbers{{"events", f.events},     {"bytes", f.bytes},
                              {"chunks", f.chunks},     {"open_categories", f.open_categories},
                              {"rejected", f.rejected}, {"recovered_cut_bytes", f.recovered_cut_bytes}};
-    if (!f.alarm.empty()) s.alarms.push_back("files: " + f.alarm);
   }
-  if (access_->unreadable())
-    s.alarms.push_back("access: " + std::to_string(access_->unreadable()) +
-                       " users, rules or bans cannot be read and do not count");
   if (broker_) {
     broker::BrokerStats b = broker_->stats();
     s.mqtt = admin::Numbers{{"connections", b.connections},
@@ -176,6 +167,7 @@ void Node::fill_services(admin::Status& s) const {
                             {"banned", b.banned},
                             {"publish_denied", b.publish_denied},
                             {"subscribe_denied", b.subscribe_denied},
+                            {"logins_expired", b.logins_expired},
                             {"flapping", b.flapping},
                             {"connections_over_rate", b.connections_over_rate},
                             {"throttled", b.throttled},

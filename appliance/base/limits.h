@@ -43,6 +43,7 @@ inline constexpr size_t kTopicLevelsMax = 128;
 inline constexpr size_t kTopicAliasMax = 32;
 inline constexpr size_t kClientIdMax = 1024;
 inline constexpr size_t kMqttReceiveMax = 100;                       // QoS 1 and 2 of a client unacknowledged: 0x93
+inline constexpr size_t kAwaitingReleaseV3Max = 10'000;              // the same of QoS 2 in version 3: closed
 inline constexpr size_t kMqttOutputBudget = 1024 * 1024;             // unsent: QoS 0 is dropped, the rest is queued
 inline constexpr size_t kMqttOutputMax = 16 * 1024 * 1024;           // unsent: the connection is closed
 inline constexpr Duration kMqttStallTimeout = 30s;                   // over budget for so long: closed

@@ -107,7 +107,7 @@ TEST(LevelStore, loses_nothing_synced_when_the_process_is_killed) {
     ASSERT_EQ(store->get(key_of(i)).value(), std::string(300, static_cast<char>('a' + i % 26))) << i;
 }
 
-TEST(LevelStore, a_torn_last_record_is_cut_and_what_was_before_stays) {
+TEST(LevelStore, without_its_journal_a_torn_last_record_is_cut_and_what_was_before_stays) {
   TemporaryDirectory dir;
   {
     auto store = open_store(dir / "db");
@@ -115,13 +115,14 @@ TEST(LevelStore, a_torn_last_record_is_cut_and_what_was_before_stays) {
   }
   std::string log = file_ending(dir / "db", ".log");
   std::filesystem::resize_file(log, std::filesystem::file_size(log) - 3);
+  std::filesystem::remove_all(dir / "db.journal");
   auto store = open_store(dir / "db");
   ASSERT_NE(store, nullptr);
   EXPECT_EQ(store->get(key_of(8)).value(), "value");
   EXPECT_EQ(store->get(key_of(9)).value(), std::nullopt);
 }
 
-TEST(LevelStore, a_flipped_bit_in_the_log_is_damage_with_the_path_and_nothing_is_skipped) {
+TEST(LevelStore, without_its_journal_a_flipped_bit_in_the_log_is_damage_with_the_path_and_nothing_is_skipped) {
   TemporaryDirectory dir;
   {
     auto store = open_store(dir / "db");
@@ -131,6 +132,7 @@ TEST(LevelStore, a_flipped_bit_in_the_log_is_damage_with_the_path_and_nothing_is
   std::string bytes = read_file(log);
   bytes[bytes.size() / 2] ^= 0x10;
   write_file(log, bytes);
+  std::filesystem::remove_all(dir / "db.journal");
   auto store = LevelStore::open(dir / "db");
   ASSERT_FALSE(store.has_value());
   EXPECT_EQ(store.error().code, store_errors::damaged);

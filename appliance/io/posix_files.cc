@@ -145,6 +145,21 @@ class PosixFile final : public port::File {
   Descriptor descriptor_;
 };
 
+class PosixFileSystem final : public port::FileSystem {
+ public:
+  PosixFileSystem(std::string path, Descriptor descriptor)
+      : path_(std::move(path)), descriptor_(std::move(descriptor)) {}
+
+  Result<> sync() override {
+    if (::syncfs(descriptor_.get()) != 0) return file_error(path_, errno);
+    return {};
+  }
+
+ private:
+  std::string path_;
+  Descriptor descriptor_;  // the kernel reports what failed since it was opened
+};
+
 Result<> outcome(int returned, std::string_view path) {
   if (returned == 0) return {};
   return file_error(path, errno);
@@ -280,6 +295,12 @@ Result<> PosixFiles::sync_directory(const std::string& path) {
   Descriptor directory(open_retrying(path, O_RDONLY | O_DIRECTORY));
   if (directory.get() < 0) return file_error(path, errno);
   return outcome(::fsync(directory.get()), path);
+}
+
+Result<std::unique_ptr<port::FileSystem>> PosixFiles::file_system(const std::string& path) {
+  Descriptor directory(open_retrying(path, O_RDONLY | O_DIRECTORY));
+  if (directory.get() < 0) return file_error(path, errno);
+  return std::make_unique<PosixFileSystem>(path, std::move(directory));
 }
 
 Result<port::DiskSpace> PosixFiles::space(const std::string& path) {

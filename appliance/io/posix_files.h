@@ -30,6 +30,7 @@ class PosixFiles final : public port::Files {
   Result<std::string> read_symlink(const std::string& path) override;
   Result<> sync_directory(const std::string& path) override;
   Result<port::DiskSpace> space(const std::string& path) override;
+  Result<std::unique_ptr<port::FileSystem>> file_system(const std::string& path) override;
 };
 
 /// An Error with the file_errors code that fits errno; detail "<path>: <strerror>".

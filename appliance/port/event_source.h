@@ -50,7 +50,8 @@ struct TargetCounters {
   uint64_t duplicate = 0;        // the far side already had it
   uint64_t maybe_duplicate = 0;  // rerouted while the first receiver could not be asked
   uint64_t dropped = 0;
-  uint64_t dropped_bytes = 0;  // files: truncated or deleted by others before they were read; never counted in `in`
+  uint64_t dropped_expired = 0;  // part of dropped: messages whose expiry passed before they arrived
+  uint64_t dropped_bytes = 0;    // files: truncated or deleted by others before they were read; never counted in `in`
   uint64_t dead_lettered = 0;
   uint64_t queued = 0;
   uint64_t queued_bytes = 0;
@@ -89,8 +90,12 @@ class EventSource {
   /// The receiver refused this block for good. The source writes it to the dead letters, durably, before its cursor
   /// passes (amendment 14). `block` is an encoded block. Counted by the source; not in advanced()'s `events`.
   virtual void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) = 0;
-  /// Counted only: events sent again elsewhere although their first receiver could not be asked.
-  virtual void rerouted_unasked(uint64_t events) = 0;
+  /// The events of this block expired before they reached the end of their way: counted as dropped when the cursor
+  /// passes. Not in advanced()'s `events`. A source whose events never expire keeps this one.
+  virtual void expired(StreamId /*stream*/, uint64_t /*first*/, uint64_t /*last*/) {}
+  /// So many events are about to be sent again elsewhere although their first receiver could not be asked. `durable`
+  /// runs once that is counted on disk; they leave only then. A failed write is tried again for ever.
+  virtual void rerouted_unasked(uint64_t events, Task durable) = 0;
   /// A receiver knows positions above everything this stream ever handed out: this node was rolled back (amendment 3).
   /// The source mints a new id, durably, alarms, and next() begins again at `settled` under it.
   virtual void renew(StreamId stream) = 0;

@@ -62,6 +62,16 @@ class File {
   virtual void release_lease() = 0;
 };
 
+/// A file system, to make much durable at once: a sync of each of thousands of new files takes a journal commit each.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  /// syncfs: everything in it, also what other processes wrote, is durable. A failure to write back anything since this
+  /// object was made is reported: make it before the writes that it is to cover. After a failure the state of them all
+  /// is unknown, as with File::sync().
+  virtual Result<> sync() = 0;
+};
+
 struct DirectoryEntry {
   std::string name;
   FileKind kind;
@@ -93,6 +103,8 @@ class Files {
   /// fsync of a directory: makes creations, renames and removals in it durable.
   virtual Result<> sync_directory(const std::string& path) = 0;
   virtual Result<DiskSpace> space(const std::string& path) = 0;
+  /// The one that the directory `path` lies in.
+  virtual Result<std::unique_ptr<FileSystem>> file_system(const std::string& path) = 0;
 };
 
 /// Change notification (inotify). Events only say where to look; a periodic rescan finds what was missed.

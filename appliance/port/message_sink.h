@@ -39,7 +39,10 @@ class MessageTap {
 class MessageSink {
  public:
   virtual ~MessageSink() = default;
-  /// Publishes to local subscribers. `done` runs on the event plane's loop when it is in the sessions' queues. The hop
+  /// Publishes to local subscribers. `done` runs on the event plane's loop when it is in the sessions' queues, which is
+  /// while none of these queues is over half full: a message for a connected client that keeps reading waits for room,
+  /// one for a client that is offline or has stalled does not, and is subject to its queue's bounds. So who has little
+  /// outstanding never overruns anybody who reads. The hop
   /// list stays with the event plane: a message from a sink is not tapped again unless a route leads to a site that
   /// is not on it.
   virtual void publish(Message message, std::move_only_function<void(Result<>)> done) = 0;

@@ -56,9 +56,14 @@ class Net:
             one.wait_ready()
         return self
 
-    def wait_drained(self, seconds=60):
-        """Nothing waits on any node, seen in the order in which data walks, twice."""
+    def wait_drained(self, seconds=60, written=None):
+        """Nothing waits on any node, seen in the order in which data walks, twice. `written`, lines by source: an edge
+        may not have noticed the last of them yet, so wait until it has read as many."""
+        lines = sum((written or {}).values())
+
         def drained():
+            if lines and lines > max(row["in"] for one in self.nodes for row in (one.status_or_none() or {}).get("routes", [])):
+                return False
             return all(one.idle() for one in reversed(self.nodes)) and all(one.idle() for one in reversed(self.nodes))
         wait_until(drained, seconds, lambda: "not drained:\n" + "\n".join(
             f"{one.name}: {json.dumps((one.status_or_none() or {}).get('routes'))}" for one in self.nodes))

@@ -499,3 +499,76 @@ def test_scram_as_another_implementation_speaks_it(gateway):
     assert client.again() == (14, 0x87)
     assert Scram(node, b"sam", b"pen").connect() == 0x87
     assert Scram(node, b"nobody", b"pencil").connect() == 0x87
+
+
+# --- tokens
+
+def b64(data):
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def token(claims, sign, algorithm, **header):
+    text = b64(json.dumps({"alg": algorithm, "typ": "JWT", **header}).encode()) + "." + b64(json.dumps(claims).encode())
+    return text + "." + b64(sign(text.encode()))
+
+
+def hs(secret, kind="sha256"):
+    return lambda text: hmac.new(secret, text, kind).digest()
+
+
+def openssl(*arguments, data=None):
+    return subprocess.run(["openssl", *arguments], input=data, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+
+
+def rs(key):
+    return lambda text: openssl("dgst", "-sha256", "-sign", str(key), data=text)
+
+
+def es(key):
+    def sign(text):
+        der = openssl("dgst", "-sha256", "-sign", str(key), data=text)
+        out, at = b"", 2
+        for _ in range(2):  # two INTEGERs
+            size = der[at + 1]
+            out += der[at + 2:at + 2 + size].lstrip(b"\0").rjust(32, b"\0")
+            at += 2 + size
+        return out
+    return sign
+
+
+def test_tokens_of_every_algorithm_let_clients_in(gateway, tmp_path):
+    rsa, ec, other = tmp_path / "rsa.pem", tmp_path / "ec.pem", tmp_path / "other.pem"
+    openssl("genrsa", "-out", str(rsa), "2048")
+    for key in (ec, other):
+        openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", str(key))
+    public = tmp_path / "rsa.pub"
+    public.write_bytes(openssl("rsa", "-in", str(rsa), "-pubout"))
+    point = openssl("ec", "-in", str(ec), "-pubout", "-outform", "DER")[-64:]
+    jwks = tmp_path / "jwks.json"
+    jwks.write_text(json.dumps({"keys": [{"kty": "EC", "crv": "P-256", "kid": "e1", "use": "sig", "x": b64(point[:32]), "y": b64(point[32:])}]}))
+    node = gateway({"jwt": {"secret": "s3cret", "public_key_file": public, "jwks_file": jwks}, "authz": {"no_match": "deny"},
+                    "acl": [{"permission": "allow", "action": "publish", "topics": ["u/%u"]}]}, {"allow_anonymous": False})
+    claims = {"username": "max", "exp": int(time.time()) + 600, "acl": {"pub": ["own/%u/#"]}}
+    good = {"HS256": token(claims, hs(b"s3cret"), "HS256"), "HS384": token(claims, hs(b"s3cret", "sha384"), "HS384"),
+            "HS512": token(claims, hs(b"s3cret", "sha512"), "HS512"), "RS256": token(claims, rs(rsa), "RS256"),
+            "ES256": token(claims, es(ec), "ES256", kid="e1")}
+    for name, password in good.items():
+        for topic in ("u/max", "own/max/x"):
+            code, said = pub(node, topic, "anything:" + password, "5")
+            assert code == 0 and "Not authorized" not in said, (name, topic, said)
+        assert "Not authorized" in pub(node, "u/other", "anything:" + password, "5")[1], name
+    wrong = [token(claims, hs(b"other"), "HS256"), token(claims, es(other), "ES256"), token(claims, es(ec), "ES256", kid="e2"),
+             token({**claims, "exp": 1}, hs(b"s3cret"), "HS256"), token({**claims, "nbf": time.time() + 1000}, hs(b"s3cret"), "HS256"),
+             token(claims, hs(public.read_bytes()), "HS256"), token(claims, lambda _: b"x", "none"), good["RS256"][:-4] + "AAAA",
+             token({**claims, "acl": 5}, hs(b"s3cret"), "HS256"), "no token"]
+    for password in wrong:
+        assert refused(pub(node, "u/max", "max:" + password)), password
+    assert mqtt(node, "logins_failed") == len(wrong)
+
+
+def test_a_client_is_put_out_when_its_token_ends(gateway, subscribe):
+    node = gateway({"jwt": {"secret": "k"}}, {"allow_anonymous": False})
+    sub = subscribe(node, "a", user="x:" + token({"sub": "s", "exp": time.time() + 3}, hs(b"k"), "HS256"))
+    assert "Subscribed" in sub.text()
+    wait_until(lambda: mqtt(node, "logins_expired") == 1, SECONDS, sub.text)
+    clients_connected(node, 0)

@@ -75,13 +75,13 @@ def unhex(text):
 
 def check_order(calls, data_file, acknowledgement):
     """Each time an acknowledgement is sent, all that was written to the data file before is synced, and so is the store's
-    log that was written behind it. Returns the number of acknowledgements."""
+    journal that was written behind it. Returns the number of acknowledgements."""
     dirty, logged, count = set(), set(), 0
     for call in calls:
         path = (re.search(r"^\w+\(\d+<([^>]*)>", call) or [None, ""])[1]
         if re.match(WRITES + r"\(", call) and re.search(data_file, path):
             dirty.add(path)
-        elif re.match(WRITES + r"\(", call) and path.endswith(".log"):
+        elif re.match(WRITES + r"\(", call) and path.endswith(".jnl"):
             assert not dirty, f"the store says committed before the sync of {dirty}"
             logged.add(path)
         elif re.match(r"f(?:data)?sync\(", call):

@@ -37,7 +37,7 @@ def run(net, rng, total, seconds, victims, kills, far):
     mortal(net, rng, seconds, victims, kills)
     written = producer.finish()
     assert sum(written.values()) == total
-    net.wait_drained(120)
+    net.wait_drained(120, written=written)
     readers.check_once([readers.lines(one.events_dir, "clicks") for one in far], written)
     for node in net.nodes:
         node.balanced()
@@ -82,6 +82,6 @@ def test_restarts_lose_and_double_nothing(net, rng):
     for node in (edge, relay, far, edge, relay, far):
         node.restart()
     written = producer.finish()
-    net.wait_drained()
+    net.wait_drained(written=written)
     readers.check_once([readers.lines(far.events_dir, "clicks")], written)
     net.stop()

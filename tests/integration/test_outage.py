@@ -32,7 +32,7 @@ def test_a_receiver_that_is_down_under_load(net, rng, full):
     assert relay.route("all")["oldest_unacked_seconds"] > down / 2
     far.start()
     written = producer.finish()
-    net.wait_drained(120)
+    net.wait_drained(120, written=written)
     readers.check_once([readers.lines(far.events_dir, "clicks")], written)
     wait_until(lambda: relay.spool_bytes() <= SEGMENT + 65536, 20, lambda: f"the spool keeps {relay.spool_bytes()} bytes")
     for node in net.nodes:
@@ -231,7 +231,9 @@ def test_one_dead_target_does_not_delay_another(net):
     edge.start()
     for n in range(10):
         writers.append_lines(edge.source_dir / "clicks/1.log", "s", 100 * n, 100)
-        wait_until(lambda n=n: len(readers.lines(far.events_dir, "clicks")) == 100 * (n + 1), 2)
+        wait_until(lambda n=n: len(readers.lines(far.events_dir, "clicks")) == 100 * (n + 1), 10)
+    # A line is in the file before its acknowledgement is here.
+    wait_until(lambda: edge.route("all", "far")["queued"] == 0, 10)
     dead_row, far_row = edge.route("all", "dead"), edge.route("all", "far")
     assert dead_row["queued"] == 1000 or dead_row["unread_bytes"] == 1000 * writers.LINE_BYTES, dead_row
     assert far_row["queued"] == 0 and far_row["unread_bytes"] == 0, far_row
@@ -259,7 +261,7 @@ def test_sigterm_under_load_and_with_a_dead_upstream(net, rng):
     far.stop()
     net.start()
     written = producer.finish()
-    net.wait_drained()
+    net.wait_drained(written=written)
     readers.check_once([readers.lines(far.events_dir, "load")], written)
     net.stop()
 

@@ -54,7 +54,7 @@ def test_s2_one_flipped_bit(net):
     far.start()
     wait_until(lambda: relay.status_or_none() and relay.status()["spool"][0]["quarantined"] == 1, 20, relay.status)
     wait_until(lambda: relay.route("all")["queued"] == 0, 20)
-    assert relay.status()["alarms"], "an alarm is raised"
+    assert any(a["code"] == "records_quarantined" for a in relay.status()["alarms"])
     received = readers.lines(far.events_dir, "clicks")
     assert 0 < len(received) < 3000
     numbers = [int(line.split(b" ")[1]) for line in received]

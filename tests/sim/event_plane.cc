@@ -44,7 +44,7 @@ Shape random_shape(Random& random) {
   s.load = std::chrono::seconds(10 + random.below(20));
   s.plain = random.chance(0.3);
   s.reuse_inodes = random.chance(0.3);
-  s.edge_power_cuts = !s.far && random.chance(0.3);
+  s.edge_power_cuts = random.chance(0.3);
   return s;
 }
 

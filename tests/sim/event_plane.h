@@ -35,8 +35,9 @@ struct Shape {
   bool plain = false;         // receivers write "orders" to one plain log
   bool reuse_inodes = false;  // file systems give a new file the last freed inode's number
   bool faults = true;
-  /// Edges may lose power as well. Lines in flight at that moment may then come twice, uncounted: the agent goes on
-  /// under new stream ids, because what a file holds at those positions now cannot be known to be what was sent.
+  /// Edges may lose power as well. Lines in flight at that moment may then come twice, also to one receiver, and are
+  /// counted: the agent goes on under new stream ids, because what a file holds at those positions now cannot be known
+  /// to be what was sent.
   bool edge_power_cuts = false;
   /// Relays' and receivers' disks confirm what they did not write: for the test of the checks themselves.
   bool lying_disks = false;
@@ -106,7 +107,8 @@ class EventPlane {
   void check_acknowledged();
   void check_files();
   void check_order(const std::map<std::string, std::vector<std::string>>& by_receiver);
-  bool excused(std::string_view token) const;
+  bool lost_power(std::string_view token) const;
+  uint64_t maybe_duplicates(std::string_view prefix) const;
   void check_accounts();
   void check_edge(Node& edge);
   void equal(const std::string& what, uint64_t a, uint64_t b);

@@ -160,6 +160,7 @@ Profile Profile::receivers_stay(uint64_t seed) {
   Profile p = of_seed(seed);
   p.receiver_crashes = p.stalls = 0;
   p.sender_crashes = p.cuts = 5;
+  p.sender_notices = true;  // else a receiver is rightly taken for one that cannot be asked in time
   p.chaos_gap = 2s;
   p.latency = std::min<Duration>(p.latency, 20ms);
   return p;
@@ -271,12 +272,13 @@ void World::chaos() {
     if (random.chance(0.5)) c->up.frames.clear();
     if (random.chance(0.5)) c->down.frames.clear();
     // Either side may be the only one that notices.
+    bool unnoticed = random.chance(0.3) && !p.sender_notices;
     bool half = random.chance(0.3);
     if (!half && c->receiver_open) {
       c->receiver_open = false;
       receivers[c->receiver]->closed(*c);
     }
-    if (half || random.chance(0.7)) node->broken(c);
+    if (half || !unnoticed) node->broken(c);
   } else if (falls_on(p.stalls) && !links.empty()) {
     links[random.below(links.size())]->stall(some(8s));
   } else if (falls_on(p.starvation)) {

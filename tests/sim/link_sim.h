@@ -130,6 +130,7 @@ struct Profile {
   double full_disks = 0.05;
   double holds = 0.05;
   bool refuse = true;
+  bool sender_notices = false;  // every cut; otherwise some only when nothing is heard for the request timeout
   static Profile of_seed(uint64_t seed);
   /// The sender crashes and connections break, but every receiver can be asked again soon.
   static Profile receivers_stay(uint64_t seed);

@@ -234,8 +234,13 @@ void SendingNode::apply(link::SenderEffect& effect) {
     if (far->far <= s.memory.far || far->far > s.memory.settled) world_.violated("far goes back, or past settled");
     s.memory.far = far->far;
   } else if (auto* rerouted = std::get_if<fx::ReroutedUnasked>(&effect)) {
-    world_.rerouted[rerouted->source] += rerouted->events;
-    world_.outcome.rerouted += rerouted->events;
+    world_.trace([&] { return "rerouted unasked " + std::to_string(rerouted->events); });
+    later(world_.some(30ms), [this, e = *rerouted] {
+      world_.rerouted[e.source] += e.events;
+      world_.outcome.rerouted += e.events;
+      sender_->counted(e.source, e.stream, world_.clock.now());
+      pump();
+    });
   } else if (std::holds_alternative<fx::Renew>(effect)) {
     world_.violated("a stream is renewed although nothing was rolled back");
   }

@@ -76,6 +76,7 @@ struct End : std::enable_shared_from_this<End> {
   }
   /// Segments at the door go in, unless the way is cut or the buffer full.
   void accept() {
+    if (broken) transit.clear();  // a kernel takes nothing behind a RST: no hole may appear in what is read
     while (!transit.empty()) {
       if (fabric.way(peer_host, host).cut) return;  // heal() comes back
       if (!fabric.is_on(host)) {                    // the peer's kernel repeats until somebody answers

@@ -136,11 +136,7 @@ void Node::start() {
   } catch (const test::SimulatedCrash&) {
     return died(armed_);
   }
-  if (opened) {
-    maybe_forgotten += maybe_at_crash_ - std::min(maybe_at_crash_, maybe_duplicates());
-    maybe_at_crash_ = 0;
-    return;
-  }
+  if (opened) return;
   ++failed_starts;
   last_failure = opened.error().to_string();
   died(Crash::kill);
@@ -158,7 +154,6 @@ void Node::died(Crash kind) {
 void Node::crash(Crash kind) {
   if (!running_) return;
   disarm();
-  maybe_at_crash_ = std::max(maybe_at_crash_, maybe_duplicates());
   running_->process->alive = false;
   if (kind == Crash::power_cut) fabric_.power(name(), false);
   // A dead process writes nothing: whatever destructors do must not reach the disk.
@@ -267,6 +262,13 @@ Result<> Node::open(Running& r) {
   PH_TRY(open_agent(r));
   PH_TRY(open_targets(r));
   PH_TRY(open_receiver(r));
+  for (size_t i = 0; i < r.spools.size(); ++i) {
+    if (!r.spools[i].retention) continue;
+    r.spools[i].retention->on_far([&r, route = settings_.routes[i].name](uint64_t sequence) {
+      if (r.intake) r.intake->far_reached(route, sequence);
+      if (r.tap) r.tap->far_reached(route, sequence);
+    });
+  }
   for (auto& t : r.files_targets) t->start();
   for (auto& u : r.upstreams) u->start();
   if (r.agent) r.agent->start();
@@ -304,10 +306,6 @@ Result<> Node::open_spools(Running& r) {
                                                     *r.dead_letters));
         s.sources.push_back(std::move(made));
       }
-      s.retention->on_far([&r, route_name = route.name](uint64_t sequence) {
-        if (r.intake) r.intake->far_reached(route_name, sequence);
-        if (r.tap) r.tap->far_reached(route_name, sequence);
-      });
     }
     taps.push_back(
         {route.name, route.category, s.log.get(), [&s] { return s.full(); }, route.ack == settings::Ack::far});

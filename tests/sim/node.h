@@ -86,7 +86,6 @@ class Node {
   /// For messages of failed checks.
   std::string describe() const;
 
-  uint64_t maybe_forgotten = 0;  // of maybe_duplicates(), by crashes before they were written down
   uint64_t starts = 0;
   uint64_t failed_starts = 0;
   std::string last_failure;
@@ -112,7 +111,6 @@ class Node {
   test::MemoryStore store_;
   NodeId id_;
   uint64_t boot_ = 1;
-  uint64_t maybe_at_crash_ = 0;
   Duration wall_offset_{};
   Crash armed_ = Crash::kill;
   std::optional<uint64_t> store_calls_left_;

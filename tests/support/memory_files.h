@@ -37,6 +37,7 @@ enum class FileOp {
   make_directory,
   symlink,
   sync_directory,
+  sync_all,
   read,
   list,
   stat
@@ -224,6 +225,10 @@ class MemoryFiles : public port::Files {
     if (!sync_lies) settle_names(path);
     return {};
   }
+  Result<std::unique_ptr<port::FileSystem>> file_system(const std::string& path) override {
+    if (!is_directory(path)) return fail(port::file_errors::not_found, path);
+    return std::make_unique<MemoryFileSystem>(*this, path);
+  }
   Result<port::DiskSpace> space(const std::string&) override {
     uint64_t u = used();
     return port::DiskSpace{capacity, capacity > u ? capacity - u : 0};
@@ -309,6 +314,26 @@ class MemoryFiles : public port::Files {
     bool has_lease_ = false;
   };
 
+  class MemoryFileSystem : public port::FileSystem {
+   public:
+    MemoryFileSystem(MemoryFiles& fs, std::string path) : fs_(fs), path_(std::move(path)) {}
+    Result<> sync() override {
+      if (auto f = fs_.changing(FileOp::sync_all, path_)) return *f;
+      if (fs_.sync_lies) return {};
+      for (auto& [path, inode] : fs_.all_inodes()) {
+        inode->durable = inode->bytes;
+        inode->pending.clear();
+      }
+      for (NameChange& c : fs_.names_) apply(fs_.durable_, c);
+      fs_.names_.clear();
+      return {};
+    }
+
+   private:
+    MemoryFiles& fs_;
+    std::string path_;
+  };
+
   static std::string parent(const std::string& path) {
     size_t slash = path.rfind('/');
     return slash == 0 ? "/" : path.substr(0, slash);
@@ -316,8 +341,9 @@ class MemoryFiles : public port::Files {
   InodePtr make_inode(port::FileKind kind) {
     auto inode = std::make_shared<Inode>();
     inode->kind = kind;
-    inode->number =
-        reuse_inodes && last_freed_ && kind == port::FileKind::regular ? std::exchange(last_freed_, 0) : ++serial_;
+    bool reuse = reuse_inodes && last_freed_ && kind == port::FileKind::regular;
+    if (reuse) settle_removal(last_freed_);
+    inode->number = reuse ? std::exchange(last_freed_, 0) : ++serial_;
     inode->birth_ns = inode->modified_ns = ++clock_ns;
     return inode;
   }
@@ -384,6 +410,7 @@ class MemoryFiles : public port::Files {
       apply(durable_, c);
     }
     names_.clear();
+    last_freed_ = 0;
     // A name whose directory was lost is lost with it.
     for (auto it = durable_.begin(); it != durable_.end();) {
       if (it->first != "/" && !durable_.contains(parent(it->first)))
@@ -408,6 +435,17 @@ class MemoryFiles : public port::Files {
     std::vector<NameChange> rest;
     for (NameChange& c : names_) {
       if ((!c.from.empty() && parent(c.from) == directory) || (!c.to.empty() && parent(c.to) == directory))
+        apply(durable_, c);
+      else
+        rest.push_back(std::move(c));
+    }
+    names_ = std::move(rest);
+  }
+  /// A file system gives a number to another file only when no power cut can bring the first one back.
+  void settle_removal(uint64_t number) {
+    std::vector<NameChange> rest;
+    for (NameChange& c : names_) {
+      if (c.to.empty() && c.removed && c.removed->number == number)
         apply(durable_, c);
       else
         rest.push_back(std::move(c));

@@ -93,7 +93,8 @@ class SenderScript {
         source, {StreamId{stream}, first, last, (last - first) / kLine, lines(stream, first, last, per_block)}, now_);
   }
 
-  /// The effects since the last call, a line each; WillUse is answered at once.
+  /// The effects since the last call, a line each; WillUse and ReroutedUnasked are answered at
+  /// once.
   std::string take() {
     std::string out;
     for (bool more = true; more;) {
@@ -103,6 +104,8 @@ class SenderScript {
         out += text(e) + "\n";
         if (const auto* use = std::get_if<link::effect::WillUse>(&e); use && durable_at_once)
           sender_->durable(use->source, use->stream, use->receiver, now_);
+        if (const auto* copies = std::get_if<link::effect::ReroutedUnasked>(&e); copies && durable_at_once)
+          sender_->counted(copies->source, copies->stream, now_);
       }
     }
     log_ += out;

@@ -91,7 +91,8 @@ void encode(const Connack& p, Version version, std::string& out) {
   std::string body;
   const bool present = p.session_present && version != Version::v31;  // 3.1 has a reserved byte there
   body.push_back(present ? 1 : 0);
-  body.push_back(version == Version::v5 ? static_cast<char>(p.reason) : static_cast<char>(connack_code_v3(p.reason)));
+  body.push_back(version == Version::v5 ? static_cast<char>(p.reason)
+                                        : static_cast<char>(connack_code_v3(p.reason).value_or(3)));
   put_properties(body, p.properties, PacketType::connack, version);
   put_frame(out, PacketType::connack, body);
 }

@@ -99,7 +99,7 @@ std::string_view name(PacketType type) {
   return kTypes[static_cast<unsigned>(type) & 15];
 }
 
-uint8_t connack_code_v3(ReasonCode code) {
+std::optional<uint8_t> connack_code_v3(ReasonCode code) {
   switch (code) {
     case success:
       return 0;
@@ -113,6 +113,14 @@ uint8_t connack_code_v3(ReasonCode code) {
     case banned:
     case bad_authentication_method:
       return 5;
+    case malformed_packet:
+    case protocol_error:
+    case topic_name_invalid:
+    case packet_too_large:
+    case payload_format_invalid:
+    case retain_not_supported:
+    case qos_not_supported:
+      return std::nullopt;  // what the client sent is at fault: "server unavailable" would make it try for ever
     default:
       return 3;  // server unavailable
   }

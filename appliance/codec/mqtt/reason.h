@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace ph::mqtt {
@@ -89,8 +90,9 @@ bool reason_allowed(PacketType type, ReasonCode code);
 std::string_view name(ReasonCode code);
 std::string_view name(PacketType type);
 
-/// The CONNACK return code 1..5 of version 3.x that says the same best, 0 for success.
-uint8_t connack_code_v3(ReasonCode code);
+/// The CONNACK return code 1..5 of version 3.x that says the same best, 0 for success; nullopt if none does: then the
+/// connection is closed without CONNACK [3.1.1 MQTT-3.2.2-6].
+std::optional<uint8_t> connack_code_v3(ReasonCode code);
 /// The reason that a version 3.x return code stands for; codes above 5 give unspecified_error.
 ReasonCode connack_reason_v3(uint8_t code);
 

@@ -1,6 +1,6 @@
 #include "core/agent/line_packer.h"
 
-#include <cstring>
+#include <algorithm>
 
 #include "base/coding.h"
 #include "base/result.h"
@@ -50,7 +50,7 @@ Slice BlockBuffer::pack(const event::Block& head, size_t payload_size) && {
     return Slice(std::move(fitting));
   }
   char* begin = before_payload(front.size());
-  std::memcpy(begin, front.data(), front.size());
+  std::copy_n(front.data(), front.size(), begin);
   return Slice(std::shared_ptr<const void>(std::move(memory_)), ByteView(begin, front.size() + payload_size));
 }
 

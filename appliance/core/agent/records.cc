@@ -6,6 +6,8 @@ namespace ph::agent {
 namespace {
 
 constexpr uint8_t kVersion = 1;
+constexpr uint8_t kCursorVersion = 2;
+constexpr uint64_t kPastMax = 4096;
 constexpr uint8_t kEnded = 1;
 constexpr uint64_t kReceiversMax = 4096;
 
@@ -15,16 +17,28 @@ std::string id_key(std::string_view prefix, StreamId id) {
   return key;
 }
 
-Result<> check_version(Reader& in, std::string_view what) {
+Result<uint8_t> check_version(Reader& in, std::string_view what, uint8_t newest = kVersion) {
   auto version = in.fixed<uint8_t>();
-  if (in.ok() && version > kVersion) return fail(errors::newer_version, std::string(what));
-  if (!in.ok() || version != kVersion) return fail(errors::malformed, std::string(what));
-  return {};
+  if (in.ok() && version > newest) return fail(errors::newer_version, std::string(what));
+  if (!in.ok() || version == 0) return fail(errors::malformed, std::string(what));
+  return version;
 }
 
 Result<> check_end(const Reader& in, std::string_view what) {
   if (in.ok() && in.at_end()) return {};
   return fail(errors::malformed, std::string(what));
+}
+
+void put_names(std::string& out, const std::vector<std::string>& names) {
+  put_varint(out, names.size());
+  for (const std::string& name : names) put_sized(out, name);
+}
+
+bool take_names(Reader& in, std::vector<std::string>& names) {
+  uint64_t count = in.varint();
+  if (!in.ok() || count > kReceiversMax) return false;
+  for (; count > 0 && in.ok(); --count) names.emplace_back(in.sized());
+  return in.ok();
 }
 
 }  // namespace
@@ -91,7 +105,7 @@ Result<GenerationRecord> decode_generation(ByteView key, ByteView value) {
 
 std::string encode(const CursorRecord& r) {
   std::string out;
-  put_fixed<uint8_t>(out, kVersion);
+  put_fixed<uint8_t>(out, kCursorVersion);
   put_fixed<uint64_t>(out, r.stream.value);
   put_varint(out, r.settled);
   put_varint(out, r.far);
@@ -101,15 +115,21 @@ std::string encode(const CursorRecord& r) {
   put_varint(out, r.window.end);
   put_varint(out, r.window.length);
   put_fixed<uint64_t>(out, r.window.hash);
-  put_varint(out, r.receivers.size());
-  for (const std::string& receiver : r.receivers) put_sized(out, receiver);
+  put_names(out, r.receivers);
+  put_varint(out, r.reserved);
+  put_varint(out, r.past.size());
+  for (const PastStream& p : r.past) {
+    put_fixed<uint64_t>(out, p.stream.value);
+    put_varint(out, p.until);
+    put_names(out, p.receivers);
+  }
   return out;
 }
 
 Result<CursorRecord> decode_cursor(ByteView value) {
   constexpr std::string_view kWhat = "cursor record";
   Reader in(value);
-  PH_TRY(check_version(in, kWhat));
+  PH_ASSIGN(uint8_t version, check_version(in, kWhat, kCursorVersion));
   CursorRecord r;
   r.stream = StreamId{in.fixed<uint64_t>()};
   r.settled = in.varint();
@@ -121,11 +141,20 @@ Result<CursorRecord> decode_cursor(ByteView value) {
   uint64_t length = in.varint();
   r.window.length = static_cast<uint32_t>(length);
   r.window.hash = in.fixed<uint64_t>();
-  uint64_t receivers = in.varint();
-  if (!in.ok() || flags > kEnded || r.read < r.settled || (r.end && *r.end < r.settled) || length > kWindowMax ||
-      length > r.window.end || receivers > kReceiversMax)
+  bool names = take_names(in, r.receivers);
+  if (!names || flags > kEnded || r.read < r.settled || (r.end && *r.end < r.settled) || length > kWindowMax ||
+      length > r.window.end)
     return fail(errors::malformed, std::string(kWhat));
-  for (uint64_t i = 0; i < receivers && in.ok(); ++i) r.receivers.emplace_back(in.sized());
+  r.reserved = version == 1 ? UINT64_MAX : in.varint();
+  uint64_t past = version == 1 ? 0 : in.varint();
+  if (past > kPastMax) return fail(errors::malformed, std::string(kWhat));
+  for (uint64_t before = 0; past > 0 && in.ok(); --past) {
+    PastStream& p = r.past.emplace_back();
+    p.stream = StreamId{in.fixed<uint64_t>()};
+    p.until = in.varint();
+    if (!take_names(in, p.receivers) || p.until <= before) return fail(errors::malformed, std::string(kWhat));
+    before = p.until;
+  }
   PH_TRY(check_end(in, kWhat));
   return r;
 }

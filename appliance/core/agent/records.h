@@ -4,9 +4,11 @@
 //   a/g/ <8 id, big-endian>            generation, version 1
 //     u8 version; u8 state; u64 device; u64 inode; i64 birth; u64 boot; varint order; varint size last seen;
 //     prefix (fingerprint.h); sized lane; sized category; sized directory; sized name
-//   a/c/ <8 id, big-endian> <target>   cursor, version 1
+//   a/c/ <8 id, big-endian> <target>   cursor, version 2
 //     u8 version; u64 stream; varint settled; varint far; varint read - settled; u8 flags (bit 0: ended, then varint
-//     end - settled); varint window end, varint window length, u64 window hash; varint number of receivers, each sized
+//     end - settled); varint window end, varint window length, u64 window hash; varint number of receivers, each sized;
+//     varint reserved; varint number of past streams, each: u64 stream, varint until, varint number of receivers, each
+//     sized. Version 1 ends behind the receivers.
 //   c/a/ <route> / <target>            counters, version 1
 //     u8 version; varint delivered, duplicate, maybe_duplicate, dropped, dropped_bytes, dead_lettered
 //   a/clean                            present while the agent is stopped cleanly
@@ -54,6 +56,15 @@ struct GenerationRecord {
   std::string name;
 };
 
+/// A stream that a cursor had before its present one. Nothing of it is sent any more; far acknowledgements of what lies
+/// below `until` (and not below the one before it) are still to come.
+struct PastStream {
+  StreamId stream;
+  uint64_t until = 0;
+  std::vector<std::string> receivers;
+  bool operator==(const PastStream&) const = default;
+};
+
 struct CursorRecord {
   StreamId stream;
   uint64_t settled = 0;
@@ -62,6 +73,8 @@ struct CursorRecord {
   std::optional<uint64_t> end;
   Window window;  // ends at or below settled
   std::vector<std::string> receivers;
+  uint64_t reserved = 0;         // no receiver was ever sent anything behind this
+  std::vector<PastStream> past;  // ascending
 };
 
 struct CounterRecord {

@@ -31,6 +31,8 @@ CursorRecord cursor() {
   r.end = 700;
   r.window = Window::of(500, "last line\n");
   r.receivers = {"fra-1:3706", "fra-2:3706"};
+  r.reserved = 1'000'000;
+  r.past = {{StreamId{40}, 420, {"fra-1:3706"}}, {StreamId{41}, 450, {}}};
   return r;
 }
 
@@ -51,6 +53,8 @@ TEST(AgentRecords, cursor_round_trips) {
   EXPECT_EQ(encode(*got), encode(r));
   EXPECT_EQ(got->window, r.window);
   EXPECT_EQ(got->end, r.end);
+  EXPECT_EQ(got->reserved, r.reserved);
+  EXPECT_EQ(got->past, r.past);
   auto name = decode_cursor_key(cursor_key(r.stream, "fra"));
   ASSERT_TRUE(name.has_value());
   EXPECT_EQ(name->generation, r.stream);
@@ -78,12 +82,27 @@ TEST(AgentRecords, every_truncation_and_any_trailing_byte_fails) {
 
 TEST(AgentRecords, a_newer_version_is_told_apart_from_damage) {
   std::string g = encode(generation()), c = encode(cursor()), n = encode(CounterRecord{});
-  g[0] = c[0] = n[0] = 2;
+  g[0] = n[0] = 2;
+  c[0] = 3;
   EXPECT_EQ(decode_generation(generation_key(StreamId{1}), g).error().code, errors::newer_version);
   EXPECT_EQ(decode_cursor(c).error().code, errors::newer_version);
   EXPECT_EQ(decode_counters(n).error().code, errors::newer_version);
   g[0] = 0;
   EXPECT_EQ(decode_generation(generation_key(StreamId{1}), g).error().code, errors::malformed);
+}
+
+TEST(AgentRecords, a_cursor_of_version_1_says_nothing_of_what_was_reserved) {
+  CursorRecord r = cursor();
+  r.reserved = 0;
+  r.past.clear();
+  std::string bytes = encode(r);
+  bytes.resize(bytes.size() - 2);
+  bytes[0] = 1;
+  auto got = decode_cursor(bytes);
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->receivers, r.receivers);
+  EXPECT_EQ(got->reserved, UINT64_MAX);
+  EXPECT_TRUE(got->past.empty());
 }
 
 TEST(AgentRecords, bit_flips_never_crash_and_never_break_the_bounds) {

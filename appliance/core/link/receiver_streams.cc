@@ -259,6 +259,7 @@ class Streams : public ReceiverStreams {
     return out;
   }
 
+  bool known(const StreamKey& key) const override { return streams_.contains(key); }
   size_t size() const override { return streams_.size(); }
 
  private:

@@ -76,6 +76,7 @@ class ReceiverStreams {
   virtual bool close(const StreamKey& key) = 0;
   /// Streams untouched since `before`: to be closed by the stream_ttl.
   virtual std::vector<StreamKey> idle_since(WallTime before) const = 0;
+  virtual bool known(const StreamKey& key) const = 0;
   virtual size_t size() const = 0;
 };
 

@@ -189,6 +189,15 @@ void SenderCore::durable(SourceIndex, StreamId stream, ReceiverIndex receiver, I
   finish();
 }
 
+void SenderCore::counted(SourceIndex, StreamId stream, Instant now) {
+  now_ = now;
+  if (SenderQueue* s = find(stream)) {
+    s->counting = false;
+    activate(*s);
+  }
+  finish();
+}
+
 void SenderCore::stored(SourceIndex, StreamId stream, uint64_t settled, Instant now) {
   now_ = now;
   SenderQueue* s = find(stream);

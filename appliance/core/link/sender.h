@@ -9,7 +9,8 @@
 //   - After start, nothing of any stream is sent before every receiver that the stream may have used answered RESUME,
 //     or was unreachable for resume_timeout.
 //   - A lost receiver's batches are uncertain: resent to it after it is back and asked; to another one only after
-//     resume_timeout, counted as rerouted_unasked. With one configured receiver they simply wait.
+//     resume_timeout, counted as rerouted unasked: they leave once counted() says that the count is on disk, so that no
+//     crash forgets a copy that may exist. With one configured receiver they simply wait.
 //   - Within one receiver a stream is sent in ascending order; resends precede newer batches.
 //   - No progress (ACK, CREDIT or TCP-acked bytes) for request_timeout while something is in flight: disconnect.
 //   - Probing: back-off probe_min .. probe_max with jitter; the back-off is reset by the first ACK or RESUMED, not by a
@@ -112,8 +113,10 @@ struct Rejected {
   Slice block;
   std::string reason;
 };
+/// So many events of the stream may come to be at two receivers. Nothing of the stream leaves before counted().
 struct ReroutedUnasked {
   SourceIndex source;
+  StreamId stream;
   uint64_t events;
 };
 struct Renew {
@@ -158,6 +161,9 @@ class Sender {
   /// The peer's kernel acknowledged further bytes.
   virtual void progressed(ReceiverIndex receiver, Instant now) = 0;
   virtual void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) = 0;
+
+  /// What ReroutedUnasked told of the stream is on disk.
+  virtual void counted(SourceIndex source, StreamId stream, Instant now) = 0;
 
   /// The source's cursor of the stream is durable up to `settled`, and so are the dead letters below it.
   virtual void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) = 0;

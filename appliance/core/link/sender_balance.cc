@@ -32,9 +32,10 @@ void SenderCore::pump() {
     active_.pop_front();
     if (!s || !s->active) continue;  // closed
     s->active = false;
-    if (s->pending.empty() || waits_for_resume(*s)) continue;
+    if (s->pending.empty() || s->counting || waits_for_resume(*s)) continue;
     Flying& b = s->batches.at(*s->pending.begin());
     if (b.ordinal - s->batches.begin()->second.ordinal >= kSpanMax) continue;  // advance() wakes it
+    if (count_copies(*s)) continue;                                            // counted() wakes it
     ReceiverIndex chosen = kNowhere;
     switch (pick(*s, chosen)) {
       case Pick::found:
@@ -107,16 +108,39 @@ std::optional<ReceiverIndex> SenderCore::next_turn(const std::vector<ReceiverInd
   return richest;
 }
 
+/// Everybody who may hold it already is one possible copy more.
+uint32_t SenderCore::copies(const Flying& b) const {
+  const SenderQueue& s = *b.stream;
+  return static_cast<uint32_t>(b.maybe.size()) + (s.unasked > 0 && b.first < s.assigned ? 1 : 0);
+}
+
+/// Whether the stream has to wait for counted(). All that is pending is counted at once, each copy once, but only when
+/// somebody is there to take it: until then who may hold it can still come back and be asked.
+bool SenderCore::count_copies(SenderQueue& s) {
+  const Flying& next = s.batches.at(*s.pending.begin());
+  if (copies(next) <= next.counted) return false;
+  bool taker = false;
+  for (size_t r = 0; r < peers_.size(); ++r)
+    taker |= peers_[r].state == ReceiverState::ready && !s.use[r].held && peers_[r].sent < peers_[r].credit;
+  if (!taker) return false;
+  uint64_t events = 0;
+  for (uint64_t first : s.pending) {
+    Flying& b = s.batches.at(first);
+    uint32_t now = copies(b);
+    if (now <= b.counted) continue;
+    events += b.events * (now - b.counted);
+    b.counted = now;
+  }
+  s.counting = true;
+  effects_.emplace_back(effect::ReroutedUnasked{s.source, s.id, events});
+  return true;
+}
+
 void SenderCore::launch(Flying& b, ReceiverIndex r) {
   SenderQueue& s = *b.stream;
   SenderPeer& peer = peers_[r];
   Use& use = s.use[r];
-  // Everybody who may hold it already is one possible copy more; each is counted once.
-  size_t copies = b.maybe.size() + (s.unasked > 0 && b.first < s.assigned ? 1 : 0);
-  if (copies > b.counted) {
-    effects_.emplace_back(effect::ReroutedUnasked{s.source, b.events * (copies - b.counted)});
-    b.counted = static_cast<uint32_t>(copies);
-  }
+  PH_ASSERT(copies(b) <= b.counted, "a further copy is counted before it can come to be");
   no_longer_pending(b);
   if (peer.in_flight.empty()) peer.progress_at = now_;
   b.at = r;

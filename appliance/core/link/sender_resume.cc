@@ -81,7 +81,11 @@ bool SenderCore::resume_stream(ReceiverIndex r, SenderQueue& s, const Resumed::S
     // This node has forgotten what it once sent: numbers would be given out twice (amendment 3).
     effects_.emplace_back(effect::Renew{s.source, s.id});
     renewed_.insert(s.id);
-    drop_stream(s);
+    forget_batches(s);
+    // What it settled may not be at the end of its way yet: that is heard of under the old id alone.
+    bool far_to_come = sources_[s.source].wants_far && s.far < s.settled;
+    for (const Span& span : told.far) s.far_acked.add(span.first, std::min(span.last, s.settled));
+    far_to_come ? mark_dirty(s) : drop_stream(s);
     return true;
   }
   use.known_below = std::max(use.known_below, below);

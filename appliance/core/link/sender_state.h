@@ -87,6 +87,7 @@ struct SenderQueue {
   std::vector<Use> use;               // by receiver
   size_t unasked = 0;                 // receivers of an earlier run not asked yet, removed ones included
   ReceiverIndex intended = kNowhere;  // its turn was spent on waiting for WillUse
+  bool counting = false;              // ReroutedUnasked is not on disk yet
   bool active = false;                // in active_
   bool dirty = false;                 // in dirty_
   bool closing = false;
@@ -141,6 +142,7 @@ class SenderCore final : public Sender {
   void received(ReceiverIndex receiver, const Frame& frame, Instant now) override;
   void progressed(ReceiverIndex receiver, Instant now) override;
   void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
+  void counted(SourceIndex source, StreamId stream, Instant now) override;
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
   size_t room(SourceIndex source) const override;
@@ -179,6 +181,7 @@ class SenderCore final : public Sender {
   void advance(SenderQueue& s);
   uint64_t told(SenderQueue& s) const;
   void mark_dirty(SenderQueue& s);
+  void forget_batches(SenderQueue& s);
   void drop_stream(SenderQueue& s);
   void send_close(SenderQueue& s);
 
@@ -189,6 +192,8 @@ class SenderCore final : public Sender {
   void pump();
   Pick pick(SenderQueue& s, ReceiverIndex& chosen);
   std::optional<ReceiverIndex> next_turn(const std::vector<ReceiverIndex>& candidates);
+  uint32_t copies(const Flying& b) const;
+  bool count_copies(SenderQueue& s);
   void launch(Flying& b, ReceiverIndex r);
   bool waits_for_resume(const SenderQueue& s) const;
   void count_parked();

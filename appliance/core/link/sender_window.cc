@@ -267,7 +267,7 @@ void SenderCore::send_close(SenderQueue& s) {
   drop_stream(s);
 }
 
-void SenderCore::drop_stream(SenderQueue& s) {
+void SenderCore::forget_batches(SenderQueue& s) {
   for (auto& [first, b] : s.batches) {
     if (b.acked) continue;
     take_from_flight(b);
@@ -277,7 +277,15 @@ void SenderCore::drop_stream(SenderQueue& s) {
     unacked_bytes_ -= b.size;
     charged_ -= b.charge();
   }
-  if (s.stretched) --sources_[s.source].stretched;
+  s.batches.clear();
+  s.acked.clear();
+  s.early_rejects.clear();
+  s.next = s.settled;
+  if (std::exchange(s.stretched, false)) --sources_[s.source].stretched;
+}
+
+void SenderCore::drop_stream(SenderQueue& s) {
+  forget_batches(s);
   held_streams_.erase(s.id);
   streams_.erase(s.id);
 }

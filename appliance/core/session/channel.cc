@@ -1,6 +1,7 @@
 #include "core/session/channel.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 namespace ph::session {
@@ -8,10 +9,17 @@ namespace ph::session {
 using mqtt::PacketType;
 
 template <class P>
-void Channel::send(const P& packet) {
+bool Channel::send(const P& packet) {
+  if (state_ == State::closed) return true;
   std::string bytes;
   mqtt::encode(packet, version_, bytes);
-  host_.send_copy(bytes);
+  if (bytes.size() <= attachment_.packet_max) {
+    host_.send_copy(bytes);
+    return true;
+  }
+  if constexpr (!std::is_same_v<P, mqtt::Disconnect>)
+    if (state_ == State::open) kick(ReasonCode::packet_too_large);
+  return false;
 }
 
 Channel::Consumed Channel::input(ByteView bytes, Instant now) {
@@ -126,7 +134,6 @@ void Channel::on_connect(const mqtt::Connect& connect) {
 
 void Channel::accept(Session& session, const Acceptance& acceptance, Instant now) {
   PH_ASSERT(state_ == State::opening, "accept answers a CONNECT");
-  state_ = State::open;
   session_ = &session;
   mqtt::Connack connack;
   connack.session_present = acceptance.session_present;
@@ -143,7 +150,15 @@ void Channel::accept(Session& session, const Acceptance& acceptance, Instant now
     if (!auth_method_.empty()) p.authentication_method = auth_method_;
     if (!acceptance.authentication_data.empty()) p.authentication_data = acceptance.authentication_data;
   }
-  send(connack);
+  const bool fits = send(connack);
+  state_ = State::open;
+  if (!fits) {  // without CONNACK no DISCONNECT either [MQTT-3.14.0-1]
+    counters_.refused.add();
+    ChannelEnd end;
+    end.reason = ReasonCode::packet_too_large;
+    finish(end);
+    return host_.close();
+  }
   session.attach(host_, attachment_);
   session.resume(now);
   if (!held_.empty()) take_held({}, now);
@@ -153,7 +168,7 @@ void Channel::accept(Session& session, const Acceptance& acceptance, Instant now
 void Channel::refuse(ReasonCode reason) {
   if (state_ == State::closed) return;
   counters_.refused.add();
-  send(mqtt::Connack{false, reason, {}});
+  if (version_ == Version::v5 || mqtt::connack_code_v3(reason)) send(mqtt::Connack{false, reason, {}});
   state_ = State::closed;
   host_.close();
 }
@@ -243,8 +258,11 @@ ReasonCode Channel::on_publish(mqtt::Publish publish) {
     push_ack({publish.packet_id, publish.qos, true, ReasonCode::success});
     return ReasonCode::success;
   }
-  if (version_ == Version::v5 && acks_.size() + session_->awaiting_release() >= limits_.receive_max)
+  if (version_ == Version::v5 && unacknowledged() >= limits_.receive_max)
     return ReasonCode::receive_maximum_exceeded;  // [MQTT-3.3.4-7]
+  // Version 3.x is told no maximum, and PUBREL comes behind all that the client has sent already: waiting would not
+  // help.
+  if (session_->awaiting_release() >= limits::kAwaitingReleaseV3Max) return ReasonCode::receive_maximum_exceeded;
   if (arrival == Session::Arrival::taking) {
     push_ack({publish.packet_id, publish.qos, false, ReasonCode::success});
     return ReasonCode::success;
@@ -257,6 +275,11 @@ ReasonCode Channel::on_publish(mqtt::Publish publish) {
   return ReasonCode::success;
 }
 
+/// QoS 1 and 2 messages of the client that are not acknowledged to the end.
+size_t Channel::unacknowledged() const {
+  return acks_counted_ + session_->awaiting_release();
+}
+
 void Channel::answer(uint16_t packet_id, uint8_t qos, ReasonCode reason) {
   if (state_ != State::open) return;
   // Version 3.x cannot say no: without PUBACK, and closed, the client will send it again.
@@ -265,6 +288,7 @@ void Channel::answer(uint16_t packet_id, uint8_t qos, ReasonCode reason) {
     PendingAck& ack = acks_[i];
     if (ack.ready || ack.packet_id != packet_id || ack.qos != qos) continue;
     ack.ready = true;
+    if (!ack.counted()) --acks_counted_;
     ack.reason = reason;
   }
   flush_acks();
@@ -273,6 +297,7 @@ void Channel::answer(uint16_t packet_id, uint8_t qos, ReasonCode reason) {
 void Channel::push_ack(PendingAck ack) {
   if (ack.ready && is_error(ack.reason) && version_ != Version::v5) return kick(ack.reason);
   acks_.push_back(ack);
+  if (ack.counted()) ++acks_counted_;
   if (acks_.size() == 1 || ack.ready) flush_acks();
   // Version 3.x knows no receive maximum: reading waits instead.
   if (version_ != Version::v5 && acks_.size() >= limits_.receive_max) set_pause(kPauseAcks, true);
@@ -280,9 +305,10 @@ void Channel::push_ack(PendingAck ack) {
 
 void Channel::flush_acks() {
   while (!acks_.empty() && acks_.front().ready) {
-    const PendingAck& ack = acks_.front();
-    send(mqtt::Ack{ack.qos == 1 ? PacketType::puback : PacketType::pubrec, ack.packet_id, ack.reason, {}});
+    const PendingAck ack = acks_.front();
     acks_.pop_front();
+    if (ack.counted()) --acks_counted_;
+    send(mqtt::Ack{ack.qos == 1 ? PacketType::puback : PacketType::pubrec, ack.packet_id, ack.reason, {}});
   }
   if (acks_.size() < limits_.receive_max) set_pause(kPauseAcks, false);
 }

@@ -115,6 +115,8 @@ class Channel {
     uint8_t qos = 0;
     bool ready = false;
     ReasonCode reason = ReasonCode::success;
+    /// QoS 2 that the session has is counted there, a repeat of it not at all.
+    bool counted() const { return qos == 1 || !ready; }
   };
 
   Consumed take_packets(ByteView bytes, Instant now);
@@ -135,8 +137,10 @@ class Channel {
   void fail(ReasonCode reason);
   void finish(const ChannelEnd& end);
   void set_pause(Pause why, bool on);
+  size_t unacknowledged() const;
+  /// False if the client has no room for it: then it is not sent [MQTT-3.1.2-24], and an open connection ends.
   template <class P>
-  void send(const P& packet);
+  bool send(const P& packet);
 
   ChannelHost& host_;
   const ChannelLimits& limits_;
@@ -156,6 +160,7 @@ class Channel {
   std::string held_;  // what came while opening, and the part of a packet left of it
   std::vector<std::string> aliases_;
   Ring<PendingAck> acks_;
+  size_t acks_counted_ = 0;  // of acks_, those that unacknowledged() has to add to the session's awaiting_release()
 };
 
 }  // namespace ph::session

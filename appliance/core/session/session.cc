@@ -103,7 +103,7 @@ void Session::enqueue(Outgoing& message, const Copy& copy) {
 /// Drops from the queue until the new one fits; false if the new one is what has to go.
 bool Session::make_room(size_t bytes, uint8_t qos) {
   const SessionLimits& limits = context_->limits;
-  if (bytes > limits.mqueue_bytes_max) return false;
+  if (bytes > limits.mqueue_bytes_max || limits.mqueue_messages_max == 0) return false;
   auto full = [&] {
     return mqueue_.size() >= limits.mqueue_messages_max || mqueue_bytes_ + bytes > limits.mqueue_bytes_max;
   };
@@ -117,6 +117,13 @@ bool Session::make_room(size_t bytes, uint8_t qos) {
     drop_queued(victim, Drop::queue_full);
   }
   return true;
+}
+
+bool Session::over_half_full() const {
+  const SessionLimits& limits = context_->limits;
+  const size_t half = limits.mqueue_messages_max / 2;
+  if (half == 0 && inflight_.size() >= window()) return true;
+  return mqueue_.size() > half || mqueue_bytes_ > limits.mqueue_bytes_max / 2;
 }
 
 void Session::drop_queued(size_t index, Drop reason) {

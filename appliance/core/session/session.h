@@ -129,6 +129,8 @@ class Session {
   /// Counts what is lost with the session.
   void end();
   size_t queued() const { return mqueue_.size(); }
+  /// More would soon be dropped: who can wait should.
+  bool over_half_full() const;
   size_t queued_bytes() const { return mqueue_bytes_; }
   size_t in_flight() const { return inflight_.size(); }
 

@@ -28,6 +28,26 @@ const Table<Authn>& authn_table() {
   return table;
 }
 
+const Table<Jwt>& jwt_table() {
+  static const Table<Jwt> table(
+      "broker.jwt", false,
+      "Tokens (JWT) as passwords: HS256, HS384, HS512, RS256, ES256. A client is put out when its token's exp comes. "
+      "The "
+      "claim acl has the client's own rules: {\"pub\": [...], \"sub\": [...], \"all\": [...]} or a list of rules.",
+      {
+          text("secret", &Jwt::secret, "The secret of HS tokens.").like("\"correct horse battery staple\""),
+          flag("secret_base64_encoded", &Jwt::secret_base64, "Whether `secret`, or what is in secret_file, is base64."),
+          text("secret_file", &Jwt::secret_file, "A file with the secret; the end of its line does not count.")
+              .like("\"/etc/posthouse/jwt.secret\""),
+          text("public_key_file", &Jwt::public_key_file, "A PEM file with an RSA or P-256 public key.")
+              .like("\"/etc/posthouse/jwt.pem\""),
+          text("jwks_file", &Jwt::jwks_file, "A file with a JSON Web Key Set.").like("\"/etc/posthouse/jwks.json\""),
+          text("username_claim", &Jwt::username_claim, "The claim with the user name; where it is missing: sub."),
+          text("acl_claim_name", &Jwt::acl_claim_name, "The claim with the rules."),
+      });
+  return table;
+}
+
 const Table<AccessUser>& user_table() {
   static const Table<AccessUser> table(
       "broker.user", true,
@@ -190,12 +210,18 @@ const Table<OverloadProtection>& overload_table() {
 }  // namespace
 
 std::vector<TableInfo> access_tables() {
-  return {authn_table().info(), user_table().info(),     authz_table().info(),
+  return {authn_table().info(), jwt_table().info(),      user_table().info(),    authz_table().info(),
           rule_table().info(),  flapping_table().info(), overload_table().info()};
 }
 
 void read_access(const Value& broker, Access& into, Diagnostics& out) {
   if (const Value* t = table_at(broker, "authn", "broker.authn", out)) authn_table().read(*t, into.authn, out);
+  if (const Value* t = table_at(broker, "jwt", "broker.jwt", out)) {
+    Jwt& jwt = into.jwt.emplace();
+    jwt_table().read(*t, jwt, out);
+    if (jwt.secret.empty() && jwt.secret_file.empty() && jwt.public_key_file.empty() && jwt.jwks_file.empty())
+      out.error(t->place, "[broker.jwt] has no key", "give it secret, secret_file, public_key_file or jwks_file");
+  }
   if (const Value* t = table_at(broker, "authz", "broker.authz", out)) authz_table().read(*t, into.authz, out);
   if (const Value* t = table_at(broker, "flapping_detect", "broker.flapping_detect", out))
     flapping_table().read(*t, into.flapping, out);

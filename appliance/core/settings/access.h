@@ -18,11 +18,11 @@ namespace ph::settings {
 struct TableInfo;
 
 /// How a client's credentials may be checked, in the order given.
-enum class AuthMethod : uint8_t { users, certificate };
+enum class AuthMethod : uint8_t { users, certificate, jwt };
 enum class CertificateAs : uint8_t { none, username, clientid };
 
 struct Authn {
-  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::users};
+  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::jwt, AuthMethod::users};
   std::string password_file;  // empty: none
 };
 struct AccessUser {
@@ -34,6 +34,16 @@ struct Authz {
   security::Permission no_match = security::Permission::allow;
   security::DenyAction deny_action = security::DenyAction::ignore;
   bool default_rules = true;
+};
+/// Keys that tokens may be signed with; each that is not empty counts.
+struct Jwt {
+  std::string secret;
+  bool secret_base64 = false;
+  std::string secret_file;
+  std::string public_key_file;
+  std::string jwks_file;
+  std::string username_claim = "username";
+  std::string acl_claim_name = "acl";
 };
 struct FlappingDetect {
   bool enable = false;
@@ -49,6 +59,7 @@ struct OverloadProtection {
 struct Access {
   Authn authn;
   Authz authz;
+  std::optional<Jwt> jwt;
   FlappingDetect flapping;
   OverloadProtection overload;
   std::vector<AccessUser> users;
@@ -58,7 +69,7 @@ struct Access {
 /// The tables inside [broker], for the schema.
 std::vector<TableInfo> access_tables();
 inline constexpr std::string_view kAccessInner[] = {
-    "authn", "user", "authz", "acl", "flapping_detect", "overload_protection"};
+    "authn", "jwt", "user", "authz", "acl", "flapping_detect", "overload_protection"};
 void read_access(const Value& broker, Access& into, Diagnostics& out);
 
 }  // namespace ph::settings

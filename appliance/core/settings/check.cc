@@ -104,7 +104,7 @@ class Check {
     Receiver& r = *s_.receiver;
     const At at = root_.inner("receiver");
     if (!at.has("link") && !at.has("lsd") && !at.has("dir"))
-      out_.error(at.table->place, "[receiver] does nothing",
+      out_.error(at.place("link"), "[receiver] does nothing",
                  "give it `link` (an address to listen at), `dir`, or both");
     if (!r.dir.empty()) absolute(r.dir, at.place("dir"), "receiver.dir");
     std::vector<std::string> links;
@@ -223,9 +223,9 @@ class Check {
     std::vector<std::string_view> known;
     for (const Upstream& u : s_.upstreams) {
       if (u.name == wanted || u.name.empty()) return;  // one whose name could not be read may be meant
-      known.push_back(u.name);
+      known.emplace_back(u.name);
     }
-    known.push_back("files");
+    known.emplace_back("files");
     const std::string_view near = nearest(wanted, known);
     std::string all;
     for (std::string_view k : known) all += (all.empty() ? "" : ", ") + std::string(k);

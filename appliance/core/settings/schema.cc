@@ -369,6 +369,8 @@ const Table<Broker>& broker_table() {
           integer("workers", &Broker::workers, 0, 256, "Threads; 0: one per core."),
           size("packet_max", &Broker::packet_max, 1_KiB, 256_MiB, "Longest packet."),
           duration("connect_timeout", &Broker::connect_timeout, 1s, 600s, "From the connection to CONNECT."),
+          duration("keep_alive_max", &Broker::keep_alive_max, 1s, 65'535s,
+                   "A version 5 client that asks for a longer keep-alive, or for none, is given this one."),
           integer("inflight_max", &Broker::inflight_max, 1, 65'535, "Unacknowledged QoS 1 and 2 messages to a client."),
           integer("mqueue_messages_max", &Broker::mqueue_messages_max, 0, 10'000'000,
                   "Messages that wait for a client; then QoS 0, then the oldest, are dropped and counted."),

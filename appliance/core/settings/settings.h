@@ -146,6 +146,7 @@ struct Broker {
   uint32_t workers = 0;  // 0: one per core
   Bytes packet_max{limits::kMqttPacketMax};
   Duration connect_timeout = limits::kConnectTimeout;
+  Duration keep_alive_max = std::chrono::seconds(65'535);  // all that the protocol allows, and none at all
   uint32_t inflight_max = limits::kInflightMax;
   uint32_t mqueue_messages_max = limits::kMqueueMessagesMax;
   Bytes mqueue_bytes_max{limits::kMqueueBytesMax};

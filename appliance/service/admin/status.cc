@@ -27,6 +27,7 @@ json::object route(const RouteRow& row, WallTime now) {
                    {"duplicate", c.duplicate},
                    {"maybe_duplicate", c.maybe_duplicate},
                    {"dropped", c.dropped},
+                   {"dropped_expired", c.dropped_expired},
                    {"dead_lettered", c.dead_lettered},
                    {"queued", c.queued},
                    {"queued_bytes", c.queued_bytes},
@@ -151,11 +152,26 @@ void print_numbers(const json::object& root, std::string_view key, std::string& 
   out += "\n";
 }
 
+/// A node that has just started says since when by its own clock, as it says what the time is.
+void print_alarms(const json::object& root, std::string& out) {
+  for_each_object(root, "alarms", [&](const json::object& a) {
+    std::string since;
+    if (uint64_t now = number(root, "time_ms"), then = number(a, "since_ms"); then && now >= then)
+      since = fmt::format(", for {}", human_seconds(static_cast<double>(now - then) / 1000));
+    out += fmt::format("ALARM {} {}: {}{}\n", text(a, "code"), text(a, "about"), text(a, "text"), since);
+  });
+}
+
 }  // namespace
 
 std::string to_json(const Status& s) {
-  json::object root{{"node", s.node},       {"site", s.site}, {"node_id", s.node_id},
-                    {"version", s.version}, {"pid", s.pid},   {"uptime_seconds", s.uptime_seconds}};
+  json::object root{{"node", s.node},
+                    {"site", s.site},
+                    {"node_id", s.node_id},
+                    {"version", s.version},
+                    {"pid", s.pid},
+                    {"uptime_seconds", s.uptime_seconds},
+                    {"time_ms", to_unix_ms(s.now)}};
   json::array routes, upstreams, spool, kept, alarms;
   for (const RouteRow& r : s.routes) routes.push_back(route(r, s.now));
   for (const UpstreamRow& u : s.upstreams) upstreams.push_back(upstream(u));
@@ -167,7 +183,9 @@ std::string to_json(const Status& s) {
                                  {"next_sequence", r.next_sequence},
                                  {"quarantined", r.quarantined}});
   for (const FileRow& f : s.kept_files) kept.push_back(json::object{{"path", f.path}, {"reason", f.reason}});
-  for (const std::string& a : s.alarms) alarms.emplace_back(a);
+  for (const Alarm& a : s.alarms)
+    alarms.push_back(
+        json::object{{"code", a.code}, {"about", a.about}, {"text", a.text}, {"since_ms", to_unix_ms(a.since)}});
   root["routes"] = std::move(routes);
   root["upstreams"] = std::move(upstreams);
   root["spool"] = std::move(spool);
@@ -178,6 +196,10 @@ std::string to_json(const Status& s) {
   if (s.mqtt) root["mqtt"] = numbers(*s.mqtt);
   root["alarms"] = std::move(alarms);
   return json::serialize(root);
+}
+
+bool is_status_path(std::string_view target) {
+  return target == "/api/v5/status" || target == "/status";
 }
 
 std::string dead_letter_json(const port::DeadLetter& l, uint64_t events) {
@@ -200,9 +222,7 @@ Result<std::string> to_text(std::string_view document) {
   std::string out = fmt::format("node {}  site {}  up {}  version {}  pid {}\n", text(root, "node"), text(root, "site"),
                                 human_seconds(static_cast<double>(number(root, "uptime_seconds"))),
                                 text(root, "version"), number(root, "pid"));
-  if (const json::value* alarms = root.if_contains("alarms"); alarms && alarms->is_array())
-    for (const json::value& a : alarms->get_array())
-      if (a.is_string()) out += fmt::format("ALARM {}\n", std::string_view(a.get_string()));
+  print_alarms(root, out);
   print_routes(root, out);
   print_upstreams(root, out);
   print_spool(root, out);

@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "port/dead_letters.h"
 #include "port/event_source.h"
+#include "service/admin/alarms.h"
 
 namespace ph::admin {
 
@@ -72,10 +73,13 @@ struct Status {
   std::optional<Numbers> receiver;
   std::optional<Numbers> files;
   std::optional<Numbers> mqtt;
-  std::vector<std::string> alarms;
+  std::vector<Alarm> alarms;
 };
 
 std::string to_json(const Status& status);
+
+/// Whether a request's target is the status document's.
+bool is_status_path(std::string_view target);
 
 /// For a terminal. Takes the JSON document, so that an older CLI shows what a newer daemon says.
 /// Errors: admin.malformed.

@@ -25,7 +25,7 @@ Status sample() {
       {"fra", 3, 4096, {{"fra-1:3706", "dc-1", "connecting", 1, 4096, 0, 4, 3, "net.refused: fra-1:3706"}}});
   s.spool.push_back({"payments", 65536, 1, 7, 10, 0});
   s.receiver = Numbers{{"events", 5}, {"duplicates", 0}};
-  s.alarms = {"spool payments: 1 record quarantined"};
+  s.alarms = {{"records_quarantined", "spool payments", "1 damaged record", from_unix_ms(940'000)}};
   return s;
 }
 
@@ -40,13 +40,18 @@ TEST(Status, json_carries_the_contract_fields) {
   EXPECT_DOUBLE_EQ(route["oldest_unacked_seconds"].to_number<double>(), 9.5);
   EXPECT_EQ(root["receiver"].as_object()["events"].to_number<uint64_t>(), 5u);
   EXPECT_FALSE(root.contains("mqtt"));
+  auto& alarm = root["alarms"].as_array()[0].as_object();
+  EXPECT_EQ(alarm["code"].as_string(), "records_quarantined");
+  EXPECT_EQ(alarm["about"].as_string(), "spool payments");
+  EXPECT_EQ(alarm["since_ms"].to_number<int64_t>(), 940'000);
 }
 
 TEST(Status, text_names_what_is_stuck) {
   auto text = to_text(to_json(sample()));
   ASSERT_TRUE(text);
   for (const char* part :
-       {"node gw-17", "up 1 h 2 min", "ALARM spool payments", "payments", "9.5 s", "connecting", "net.refused"})
+       {"node gw-17", "up 1 h 2 min", "ALARM records_quarantined spool payments: 1 damaged record, for 1 min 0 s",
+        "payments", "9.5 s", "connecting", "net.refused"})
     EXPECT_NE(text->find(part), std::string::npos) << part << "\n" << *text;
 }
 

@@ -131,6 +131,22 @@ TEST(Agent, other_lines_at_positions_sent_before_a_power_cut_are_not_taken_for_d
   EXPECT_EQ(b.far().lines, concat({lines_of("x", numbered("L", 1, 60)), lines_of("x", numbered("M", 51, 10))}));
 }
 
+TEST(Agent, of_a_file_that_is_not_found_no_receiver_can_know_too_much) {
+  AgentBench b;
+  b.append("x.log", numbered("L", 1, 10));
+  b.start();
+  b.pass(2s);
+  b.append("x.log", numbered("L", 11, 10));
+  b.kill();
+  b.files.rename(b.at("x.log"), "/elsewhere").value();
+  b.start();
+  ASSERT_EQ(b.puller().open.size(), 1u);
+  EXPECT_GE(b.puller().open[0].assigned, 20u * 8);  // all that may have been handed out
+  b.files.rename("/elsewhere", b.at("x.log")).value();
+  b.pass(2s);
+  EXPECT_EQ(b.far().lines, lines_of("x", numbered("L", 1, 20)));
+}
+
 TEST(Agent, a_clean_stop_and_a_reboot_keep_every_stream) {
   AgentBench b;
   b.append("x.log", numbered("L", 1, 100));

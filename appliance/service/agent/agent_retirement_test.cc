@@ -256,6 +256,44 @@ TEST(Agent, a_power_cut_that_takes_a_deletion_back_sends_nothing_twice) {
   }
 }
 
+TEST(Agent, a_power_cut_takes_no_rotated_file_along) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    AgentBench b(seed);
+    b.options.rotate_age = 1s;
+    b.append("x.log", numbered("L", 1, 10));
+    b.files.make_durable(b.at("x.log"));
+    b.start();
+    b.pass(3s, false);  // rotated, and nobody has taken a line
+    ASSERT_EQ(b.left().front().rfind(".posthouse/", 0), 0u) << seed;
+    b.kill();
+    Random random(seed);
+    b.files.cut_power();
+    b.store.cut_power(random);
+    b.options.boot_id = "boot-2";
+    b.start();
+    b.pass(20s);
+    EXPECT_EQ(b.far().lines, lines_of("x", numbered("L", 1, 10))) << seed;
+  }
+}
+
+TEST(Agent, without_a_hidden_directory_nothing_is_rotated_until_it_can_be_made) {
+  AgentBench b;
+  b.options.rotate_age = 1s;
+  b.append("x.log", numbered("L", 1, 10));
+  b.files.fault = [](test::FileOp op, const std::string&) -> std::optional<Error> {
+    if (op != test::FileOp::make_directory) return std::nullopt;
+    return Error{port::file_errors::denied, "read-only", 0};
+  };
+  b.start();
+  b.pass(5s);
+  EXPECT_EQ(b.left(), std::vector<std::string>{"x.log"});
+  ASSERT_EQ(b.agent->stats().staying.size(), 1u);
+  EXPECT_NE(b.agent->stats().staying[0].reason.find("read-only"), std::string::npos);
+  b.files.fault = nullptr;
+  b.pass(200s);
+  EXPECT_TRUE(b.left().empty());
+}
+
 TEST(Agent, f8_ten_thousand_cycles_leave_the_store_small) {
   AgentBench b;
   b.options.rotate_age = 1s;

@@ -9,6 +9,11 @@
 #include "service/agent/scan.h"
 
 namespace ph::agent {
+namespace {
+
+constexpr uint64_t kReserveMax = 16 * 1024 * 1024;  // what a fast reader reserves beyond what it must
+
+}  // namespace
 
 AgentSource::AgentSource(Parts& parts, std::string route, TargetOptions target, CounterRecord counters)
     : parts_(parts),
@@ -19,24 +24,40 @@ AgentSource::AgentSource(Parts& parts, std::string route, TargetOptions target, 
 
 AgentSource::~AgentSource() = default;
 
+/// The cursor whose present stream this is.
 Cursor* AgentSource::find(StreamId stream) {
   auto it = streams_.find(stream);
-  return it == streams_.end() ? nullptr : it->second;
+  return it == streams_.end() || it->second->stream != stream ? nullptr : it->second;
+}
+
+void AgentSource::add_stream(Cursor& c) {
+  streams_[c.stream] = &c;
+  for (const Past& p : c.past) streams_[p.record.stream] = &c;
 }
 
 void AgentSource::remove_stream(Cursor& c) {
   streams_.erase(c.stream);
+  for (const Past& p : c.past) streams_.erase(p.record.stream);
   if (!c.in_lane) return;
   if (auto lane = lanes_.find(c.generation->lane); lane != lanes_.end()) drop_from_lane(lane->second, c);
 }
 
+/// No position behind the file's end was ever given out; a receiver that knows one met another past of this node. Of a
+/// file that was not found (yet) only an old size is known.
+uint64_t AgentSource::assigned(const Cursor& c) {
+  if (c.end) return *c.end;
+  return c.generation->verified ? std::max(c.generation->size, c.read) : std::max(c.reserved, c.read);
+}
+
 std::vector<port::OpenStream> AgentSource::open_streams() {
   std::vector<port::OpenStream> out;
-  for (const auto& [id, c] : streams_)
+  for (const auto& [id, c] : streams_) {
+    if (id != c->stream) continue;
+    for (const Past& p : c->past)
+      out.push_back({p.record.stream, p.record.until, p.far, UINT64_MAX, p.record.receivers});
     if (!c->receivers.empty() || (target_.wants_far && c->far < c->settled))
-      // No position behind the file's end was ever given out; a receiver that knows one met another past of this node.
-      out.push_back(
-          {c->stream, c->settled, c->far, c->end.value_or(std::max(c->generation->size, c->read)), c->receivers});
+      out.push_back({c->stream, c->settled, std::max(c->far, c->far_own), assigned(*c), c->receivers});
+  }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.stream < b.stream; });
   return out;
 }
@@ -69,15 +90,51 @@ void AgentSource::drop_from_lane(Lane& lane, Cursor& c) {
   c.in_lane = false;
 }
 
+// --- how far it may be handed out
+//
+// What was in flight when the power went is sent again under a new stream id, because what the file holds at those
+// positions now cannot be known to be what was sent. Those lines may then be at a receiver twice, and are counted; so
+// the store must know, before anything leaves, how far things may leave. It is told in steps far greater than a batch,
+// with the cursor's regular writes, so that nobody waits for it in the ordinary course of things.
+
+void AgentSource::reserve(Cursor& c) {
+  if (c.receivers.empty()) return;  // nothing leaves before will_use(), and that comes here
+  uint64_t ahead = 2 * parts_.reader->step_max(c);
+  ahead += std::min<uint64_t>(2 * (c.read - std::min(c.read, c.read_when_asked)), kReserveMax);
+  c.read_when_asked = c.read;
+  c.asked = std::max(c.asked, c.read + ahead);
+}
+
+bool AgentSource::may_hand_out(Cursor& c) {
+  // Before the first record with a receiver is written everything waits for that; from then on it tells the bound.
+  uint64_t bound = c.reserved != 0 ? c.reserved : c.asked != 0 ? c.asked : UINT64_MAX;
+  if (bound >= c.read && bound - c.read >= parts_.reader->step_max(c)) return true;
+  ask_for_more(c);
+  return false;
+}
+
+void AgentSource::ask_for_more(Cursor& c) {
+  parts_.ledger->touch(c);
+  if (std::exchange(c.reserving, true)) return;
+  parts_.ledger->when_durable([this, stream = c.stream] {
+    Cursor* waiting = find(stream);
+    if (!waiting) return;
+    waiting->reserving = false;
+    if (has_data(*waiting)) ready(*waiting);
+  });
+}
+
 std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
   if (!parts_.running) return std::nullopt;
   while (!turns_.empty()) {
     Lane& lane = *turns_.front();
     turns_.pop_front();
+    bool waits = false;
     while (!lane.with_data.empty()) {
       auto it = lane.with_data.lower_bound(lane.at);
       if (it == lane.with_data.end()) it = lane.with_data.begin();
       Cursor& c = *it->second;
+      if (waits = !may_hand_out(c); waits) break;  // and the lane with it, so that its order stays
       Generation& g = *c.generation;
       lane.at = g.order;
       auto outcome = parts_.reader->read(c, bytes_max);
@@ -103,6 +160,10 @@ std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
       else
         parts_.retirement->consider(g);
     }
+    if (waits) {
+      lane.queued = false;  // ready() lists it again
+      continue;
+    }
     // Idle lanes cost no memory, and begin at their oldest generation again.
     lanes_.erase(lanes_.find(*lane.name));
   }
@@ -119,6 +180,9 @@ port::Batch AgentSource::hand_out(Cursor& c, SourceReader::Read read) {
   if (c.generation->size > c.read) c.waiting_since = parts_.loop.wall_now();
   c.queued_events += batch.events;
   queued_events_ += batch.events;
+  // In time, so that the next ones need not wait.
+  if (c.reserved != 0 && c.reserved - std::min(c.reserved, c.read) < parts_.reader->step_max(c) * 3 / 2)
+    ask_for_more(c);
   if (read.dead_letter) {
     c.dead.push_back({batch.last, 1});
     ++c.queued_events;
@@ -136,12 +200,13 @@ void AgentSource::will_use(StreamId stream, const std::string& receiver, port::T
   if (!known) c->receivers.push_back(receiver);
   parts_.ledger->touch(*c);
   parts_.ledger->touch(*c->generation);
-  if (letters_ > 0) {  // until they are on disk, the cursor's record is held back
-    after_letters_.emplace_back(
-        [this, task = std::move(durable)]() mutable { parts_.ledger->when_durable(std::move(task)); });
-    return;
-  }
   parts_.ledger->when_durable(std::move(durable));
+}
+
+/// When the counters are on disk as they are now: they are held back until the dead letters are.
+void AgentSource::when_counted(port::Task task) {
+  if (letters_ == 0) return parts_.ledger->when_durable(std::move(task));
+  after_letters_.emplace_back([this, t = std::move(task)]() mutable { parts_.ledger->when_durable(std::move(t)); });
 }
 
 void AgentSource::settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates) {
@@ -184,7 +249,7 @@ port::WriteBatch AgentSource::advance_entries(StreamId stream, uint64_t settled,
   if (!c) return entries;
   commits_itself_ = true;
   settle(*c, settled, events, 0);
-  c->far = c->settled;  // a sink of this node is the end of the way
+  c->far = c->far_own = c->settled;  // a sink of this node is the end of the way
   Generation& g = *c->generation;
   if (!g.stored) entries.put(generation_key(g.id), encode(Ledger::record_of(g)));
   entries.put(cursor_key(g.id, target_.name), encode(Ledger::record_of(*c)));
@@ -193,11 +258,30 @@ port::WriteBatch AgentSource::advance_entries(StreamId stream, uint64_t settled,
 }
 
 void AgentSource::far_advanced(StreamId stream, uint64_t far) {
-  Cursor* c = find(stream);
-  if (!c || far <= c->far) return;
-  c->far = std::min(far, c->read);
-  parts_.ledger->touch(*c);
-  parts_.retirement->consider(*c->generation);
+  auto it = streams_.find(stream);
+  if (it == streams_.end()) return;
+  Cursor& c = *it->second;
+  if (c.stream == stream) c.far_own = std::max(c.far_own, std::min(far, c.read));
+  for (Past& p : c.past)
+    if (p.record.stream == stream) p.far = std::max(p.far, std::min(far, p.record.until));
+  move_far(c);
+}
+
+/// Past streams first: the present one begins where the last of them ended.
+void AgentSource::move_far(Cursor& c) {
+  uint64_t before = c.far;
+  while (!c.past.empty() && c.past.front().far >= c.past.front().record.until) {
+    StreamId done = c.past.front().record.stream;
+    c.far = std::max(c.far, c.past.front().record.until);
+    c.past.erase(c.past.begin());
+    streams_.erase(done);
+    parts_.ledger->touch(c);
+    parts_.post([this, done] { closed(done); });
+  }
+  c.far = std::max(c.far, c.past.empty() ? c.far_own : c.past.front().far);
+  if (c.far == before) return;
+  parts_.ledger->touch(c);
+  parts_.retirement->consider(*c.generation);
 }
 
 void AgentSource::rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) {
@@ -245,7 +329,12 @@ void AgentSource::write_letter(std::shared_ptr<port::DeadLetter> letter) {
                   });
 }
 
-void AgentSource::rerouted_unasked(uint64_t events) {
+void AgentSource::rerouted_unasked(uint64_t events, port::Task durable) {
+  count_maybe(events);
+  when_counted(std::move(durable));
+}
+
+void AgentSource::count_maybe(uint64_t events) {
   counted_.maybe_duplicate += events;
   parts_.ledger->touch(*this);
 }
@@ -265,8 +354,32 @@ void AgentSource::renew(StreamId stream) {
   if (c->end) parts_.retirement->consider(*c->generation);
 }
 
+/// The present stream becomes a past one, if far acknowledgements of it are still to come.
+void AgentSource::give_up_stream(Cursor& c) {
+  uint64_t begun = 0;
+  std::vector<Past> kept;
+  for (Past& p : c.past) {
+    p.record.until = std::min(p.record.until, c.settled);  // the file may have become shorter
+    if (p.record.until <= begun) {
+      streams_.erase(p.record.stream);
+      continue;
+    }
+    begun = p.record.until;
+    kept.push_back(std::move(p));
+  }
+  c.past = std::move(kept);
+  if (target_.wants_far && !c.receivers.empty() && c.settled > std::max(c.far, begun))
+    c.past.push_back({{c.stream, c.settled, c.receivers}, std::max(c.far_own, begun)});
+  else
+    streams_.erase(c.stream);
+  c.far_own = c.settled;
+}
+
 void AgentSource::renew_cursor(Cursor& c) {
-  streams_.erase(c.stream);
+  give_up_stream(c);
+  c.reserved = c.asked = 0;
+  c.read_when_asked = c.settled;
+  c.reserving = false;
   do c.stream = parts_.loop.random().stream_id();
   while (streams_.contains(c.stream));
   streams_[c.stream] = &c;

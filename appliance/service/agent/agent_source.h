@@ -39,13 +39,13 @@ class AgentSource : public port::EventSource {
   port::WriteBatch advance_entries(StreamId stream, uint64_t settled, uint64_t events) override;
   void far_advanced(StreamId stream, uint64_t far) override;
   void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) override;
-  void rerouted_unasked(uint64_t events) override;
+  void rerouted_unasked(uint64_t events, port::Task durable) override;
   void renew(StreamId stream) override;
   void on_closed(std::move_only_function<void(StreamId)> closed) override { on_closed_ = std::move(closed); }
   port::TargetCounters counters() const override;
 
   // --- for the agent's other parts
-  void add_stream(Cursor& c) { streams_[c.stream] = &c; }
+  void add_stream(Cursor& c);
   void remove_stream(Cursor& c);
   /// The cursor has data: lists it, and tells who pulls.
   void ready(Cursor& c);
@@ -53,6 +53,10 @@ class AgentSource : public port::EventSource {
   void ended(Cursor& c, uint64_t unread);
   /// Gives the cursor a new stream, which begins at its settled position.
   void renew_cursor(Cursor& c);
+  /// Sets how far the record that is about to be written lets the cursor be handed out.
+  void reserve(Cursor& c);
+  /// Counts events that may come to be twice at the far side.
+  void count_maybe(uint64_t events);
   /// The stream's records are gone: tells who pulls.
   void closed(StreamId stream);
   void wake();
@@ -74,9 +78,15 @@ class AgentSource : public port::EventSource {
     const std::string* name = nullptr;  // its key
   };
   Cursor* find(StreamId stream);
+  bool may_hand_out(Cursor& c);
+  void ask_for_more(Cursor& c);
+  void move_far(Cursor& c);
+  void give_up_stream(Cursor& c);
+  static uint64_t assigned(const Cursor& c);
   port::Batch hand_out(Cursor& c, SourceReader::Read read);
   void drop_from_lane(Lane& lane, Cursor& c);
   void settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates);
+  void when_counted(port::Task task);
   void send_letter(Cursor& c, port::DeadLetter letter);
   void write_letter(std::shared_ptr<port::DeadLetter> letter);
 

@@ -234,7 +234,7 @@ TEST(Agent, a_newer_record_stops_the_start_and_a_damaged_one_does_not) {
   EXPECT_EQ(b.agent->stats().records_damaged, 1u);
   b.kill();
   port::WriteBatch newer;
-  newer.put(key, "\x02xx");
+  newer.put(key, "\x03xx");
   b.store.write(newer, true).value();
   auto opened = Agent::open(b.options, b.loop, b.disk, b.files, {}, b.store, b.dead_letters, b.node);
   ASSERT_FALSE(opened.has_value());

@@ -34,6 +34,12 @@ struct DeadRange {
   uint64_t events = 0;
 };
 
+/// A stream of this cursor that was given up while its far acknowledgements were still to come.
+struct Past {
+  PastStream record;
+  uint64_t far = 0;
+};
+
 struct Cursor {
   Generation* generation = nullptr;
   AgentSource* source = nullptr;
@@ -52,9 +58,17 @@ struct Cursor {
   std::list<Handed> handed;
   std::vector<DeadRange> dead;
   std::vector<std::string> receivers;
+  // What may have been sent, as the store knows it (AgentSource): receivers see nothing behind `reserved`.
+  uint64_t reserved = 0;  // durable
+  uint64_t asked = 0;     // of the record written last; at or behind reserved
+  uint64_t read_when_asked = 0;
+  bool reserving = false;                 // a write was asked for
+  std::vector<Past> past;                 // streams before the present one, ascending
+  uint64_t far_own = 0;                   // of the present stream, which begins where the last past one ended
   std::optional<WallTime> waiting_since;  // unread bytes since
   uint64_t stored_settled = 0;            // durable
   uint64_t stored_far = 0;
+  Window stored_window;
   bool dirty = false;
   bool in_lane = false;  // listed in its source's lane as having data
 };

@@ -68,8 +68,17 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
       c->far = c->stored_far = r.far;
       c->read = r.read;  // until verified: tells whether something was in flight
       c->end = r.end;
-      c->window = r.window;
+      c->window = c->stored_window = r.window;
       c->receivers = std::move(r.receivers);
+      c->reserved = c->asked = r.reserved;
+      c->read_when_asked = r.settled;
+      uint64_t far = c->far;
+      for (PastStream& p : r.past) {
+        uint64_t until = p.until;
+        c->past.push_back({std::move(p), far});
+        far = until;
+      }
+      c->far_own = far;
     }
     if (!ref.readable()) abandon(*c, c->end.value_or(c->read));
     c->source->add_stream(*c);
@@ -158,14 +167,23 @@ void GenerationTable::abandon(Cursor& c, uint64_t end) {
   parts_.ledger->touch(c);
 }
 
-void GenerationTable::renew_all(Generation& g, uint64_t size) {
+Result<> GenerationTable::renew_all(Generation& g, uint64_t size) {
+  std::vector<uint64_t> again;
+  for (const auto& c : g.cursors) {
+    uint64_t from = std::min(c->settled, size), until = c->receivers.empty() ? from : std::min(c->reserved, size);
+    PH_ASSIGN(uint64_t lines, parts_.reader->lines(g, from, std::max(from, until)));
+    again.push_back(lines);
+  }
   g.boot = parts_.boot;
   g.size = size;
-  for (auto& c : g.cursors) {
-    c->settled = c->read = std::min(c->settled, size);
-    c->source->renew_cursor(*c);
+  for (size_t i = 0; i < g.cursors.size(); ++i) {
+    Cursor& c = *g.cursors[i];
+    c.settled = c.read = std::min(c.settled, size);
+    c.source->count_maybe(again[i]);
+    c.source->renew_cursor(c);
   }
   parts_.ledger->touch(g);
+  return {};
 }
 
 void GenerationTable::erase(StreamId id) {

@@ -74,8 +74,10 @@ class GenerationTable {
   Generation& create_copy(Place place, const port::FileStat& stat, const Generation& original);
   /// No byte can be read any more. What was handed out may still be settled; the rest is dropped and counted in bytes.
   void end(Generation& g);
-  /// After a power cut: cursors go back to what the file still has, under new stream ids.
-  void renew_all(Generation& g, uint64_t size);
+  /// After a power cut: cursors go back to what the file still has, under new stream ids. What a receiver may have been
+  /// sent behind them will come again: its lines are counted, in the write that makes the new ids durable. An error:
+  /// the file could not be read, and nothing has changed.
+  Result<> renew_all(Generation& g, uint64_t size);
   /// Forgets a generation whose records are gone from the store.
   void erase(StreamId id);
 

@@ -17,6 +17,9 @@ struct Ledger::Flush {
     AgentSource* source;
     uint64_t settled;
     uint64_t far;
+    Window window;
+    StreamId stream;
+    uint64_t reserved;
   };
   std::vector<Written> cursors;
   std::vector<StreamId> generations;
@@ -100,7 +103,10 @@ GenerationRecord Ledger::record_of(const Generation& g) {
 }
 
 CursorRecord Ledger::record_of(const Cursor& c) {
-  return {c.stream, c.settled, c.far, std::max(c.read, c.settled), c.end, c.window, c.receivers};
+  CursorRecord record{c.stream,    c.settled, c.far, std::max(c.read, c.settled), c.end, c.window,
+                      c.receivers, c.asked,   {}};
+  for (const Past& p : c.past) record.past.push_back(p.record);
+  return record;
 }
 
 void Ledger::arm() {
@@ -110,17 +116,25 @@ void Ledger::arm() {
 void Ledger::build(Flush& f) {
   std::vector<Cursor*> kept_cursors;
   for (Cursor* c : cursors_) {
-    if (c->source->letters_pending() > 0) {
-      kept_cursors.push_back(c);
-      continue;
-    }
-    c->dirty = false;
+    // Until the dead letters are on disk the cursor does not move in the store; who waits to use a receiver, or to hand
+    // out more, does not wait for that.
+    bool held = c->source->letters_pending() > 0;
+    if (held) kept_cursors.push_back(c);
+    if (held && waiters_.empty()) continue;
+    if (!held) c->dirty = false;
     Generation& g = *c->generation;
     // A record's `size` and prefix tell a power cut and a truncation from growth: they go along with the cursor.
     if (!g.dirty) generations_.push_back(&g), g.dirty = true;
     if (c->source->commits_itself()) continue;
-    f.batch.put(cursor_key(g.id, c->source->target()), encode(record_of(*c)));
-    f.cursors.push_back({g.id, c->source, c->settled, c->far});
+    c->source->reserve(*c);
+    CursorRecord record = record_of(*c);
+    if (held && c->stored_settled <= c->settled) {
+      record.settled = c->stored_settled;
+      record.far = std::min(c->far, c->stored_settled);
+      record.window = c->stored_window;
+    }
+    f.batch.put(cursor_key(g.id, c->source->target()), encode(record));
+    f.cursors.push_back({g.id, c->source, record.settled, record.far, record.window, c->stream, c->asked});
   }
   cursors_ = std::move(kept_cursors);
   for (Generation* g : generations_) {
@@ -194,6 +208,8 @@ void Ledger::completed(std::shared_ptr<Flush> f) {
       if (c->source != w.source) continue;
       c->stored_settled = w.settled;
       c->stored_far = w.far;
+      c->stored_window = w.window;
+      if (c->stream == w.stream) c->reserved = w.reserved;
     }
   }
   for (auto& task : f->waiters) task();

@@ -2,8 +2,9 @@
 // disk thread, at most AgentOptions::flush after it changed; who needs it durable now says so and is told.
 //
 // Order of writes: the store's records may lag behind what was delivered, never run ahead of it. A target with a dead
-// letter that is not yet on disk writes neither cursor nor counters until it is (amendment 14). A target whose sink
-// commits cursors together with its data (AgentSource::advance_entries) is left out: its records belong to that commit.
+// letter that is not yet on disk moves neither cursor nor counters there until it is (amendment 14). A target whose
+// sink commits cursors together with its data (AgentSource::advance_entries) is left out: its records belong to that
+// commit.
 #pragma once
 
 #include <memory>

@@ -25,12 +25,27 @@ constexpr size_t kLaneWaitingMax = 64;  // rotated files of one lane that are no
 Retirement::Retirement(Parts& parts) : parts_(parts), timer_(parts.loop.make_timer()) {}
 
 void Retirement::start() {
-  auto made = parts_.files.make_directories(parts_.path(kHiddenDirectory, ""));
-  if (!made) {
-    no_hidden_directory_ = made.error().to_string();
-    log_error("hidden_directory_not_made", {{"error", no_hidden_directory_}});
-  }
+  make_hidden_directory();
   arm();
+}
+
+/// Durably, before anything is renamed into it: a power cut that took the directory back would take the files along.
+void Retirement::make_hidden_directory() {
+  if (std::exchange(making_hidden_, true)) return;
+  auto outcome = std::make_shared<Result<>>();
+  parts_.disk.run(
+      [outcome, &files = parts_.files, root = parts_.options.directory,
+       hidden = parts_.path(kHiddenDirectory, "")]() mutable {
+        *outcome = files.make_directories(hidden);
+        if (*outcome) *outcome = files.sync_directory(root);
+      },
+      [this, alive = parts_.alive, outcome] {
+        if (!*alive) return;
+        making_hidden_ = false;
+        hidden_durable_ = outcome->has_value();
+        no_hidden_directory_ = hidden_durable_ ? std::string() : outcome->error().to_string();
+        if (!hidden_durable_) log_error("hidden_directory_not_made", {{"error", no_hidden_directory_}});
+      });
 }
 
 void Retirement::schedule(Generation& g, Duration after) {
@@ -134,7 +149,10 @@ bool Retirement::too_many_waiting(const Generation& g) {
 
 void Retirement::step_live(Generation& g) {
   if (g.cursors.empty() || g.in_hidden()) return;
-  if (!no_hidden_directory_.empty()) return hold(g, no_hidden_directory_, kNoProofRetry);
+  if (!hidden_durable_) {
+    make_hidden_directory();
+    return no_hidden_directory_.empty() ? schedule(g, kDrainPoll) : hold(g, no_hidden_directory_, kBackoffMax);
+  }
   if (too_many_waiting(g)) return hold(g, "too many rotated files wait for acknowledgement", kBackoffMax);
   g.state = GenerationState::retiring;
   parts_.ledger->touch(g);
@@ -308,7 +326,10 @@ void Retirement::step_ended(Generation& g) {
     Generation* done = parts_.table->find(id);
     if (!done) return;
     std::vector<std::pair<AgentSource*, StreamId>> closed;
-    for (const auto& c : done->cursors) closed.emplace_back(c->source, c->stream);
+    for (const auto& c : done->cursors) {
+      closed.emplace_back(c->source, c->stream);
+      for (const Past& p : c->past) closed.emplace_back(c->source, p.record.stream);
+    }
     parts_.table->erase(id);
     for (auto& [source, stream] : closed) source->closed(stream);
   });

@@ -27,7 +27,7 @@ class Retirement {
  public:
   explicit Retirement(Parts& parts);
 
-  /// Makes the hidden directory. Without it nothing is rotated.
+  /// Makes the hidden directory. Until it is there, durably, nothing is rotated.
   void start();
   void stop() { timer_->cancel(); }
 
@@ -38,6 +38,7 @@ class Retirement {
   void forget(Generation& g);
 
  private:
+  void make_hidden_directory();
   void schedule(Generation& g, Duration after);
   void arm();
   void run_due();
@@ -59,7 +60,9 @@ class Retirement {
   std::unique_ptr<port::Timer> timer_;
   Instant armed_{};
   std::map<std::pair<Instant, uint64_t>, StreamId> queue_;  // (due, id)
-  std::string no_hidden_directory_;                         // why there is none
+  bool making_hidden_ = false;
+  bool hidden_durable_ = false;
+  std::string no_hidden_directory_;  // why there is none
 };
 
 }  // namespace ph::agent

@@ -321,11 +321,17 @@ bool Scanner::verify(Generation& g, const port::FileStat& stat) {
     return false;
   }
   if (*verdict == Verdict::power_cut) {
+    uint64_t size_before = g.size;
+    if (auto renewed = parts_.table->renew_all(g, stat.size); !renewed) {
+      ++parts_.stats.read_failures;
+      g.verified = false;
+      stays(g.directory, g.name, renewed.error().to_string());
+      return false;
+    }
     ++parts_.stats.power_cuts;
     log_warn("generation_continued_after_power_cut",
-             {{"path", parts_.path(g)}, {"size", stat.size}, {"size_before", g.size}});
+             {{"path", parts_.path(g)}, {"size", stat.size}, {"size_before", size_before}});
     g.prefix = {};
-    parts_.table->renew_all(g, stat.size);
   }
   if (g.boot != parts_.boot) {
     g.boot = parts_.boot;

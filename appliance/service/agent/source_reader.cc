@@ -294,6 +294,28 @@ Result<Verdict> SourceReader::inspect(Generation& g, const port::FileStat& stat,
   return judge(known, found);
 }
 
+Result<uint64_t> SourceReader::lines(Generation& g, uint64_t from, uint64_t until) {
+  if (from >= until) return 0;
+  PH_ASSIGN(port::File * f, file(g));
+  std::string bytes;
+  // Lines longer than line_max are delivered in pieces.
+  uint64_t count = (until - from) / parts_.options.line_max;
+  for (uint64_t at = from; at < until; at += bytes.size()) {
+    bytes.resize(std::min<uint64_t>(until - at, limits::kBlockBytesMax));
+    PH_ASSIGN(size_t n, f->read_at(at, bytes.data(), bytes.size()));
+    bytes.resize(n);
+    count += count_newlines(bytes);
+    if (n == 0) break;
+  }
+  return count + (bytes.ends_with('\n') ? 0 : 1);
+}
+
+uint64_t SourceReader::step_max(const Cursor& c) const {
+  uint64_t whole_line = std::max<uint64_t>(parts_.options.line_max + 1, limits::kBlockBytesMax);
+  bool skips = c.in_oversize.value_or(true) && parts_.options.oversize != Oversize::split;
+  return whole_line + (skips ? kSkipMax : 0);
+}
+
 Result<bool> SourceReader::unchanged(Generation& g) {
   PH_ASSIGN(port::File * f, file(g));
   PH_ASSIGN(port::FileStat stat, f->stat());

@@ -44,6 +44,10 @@ class SourceReader {
 
   /// What the file of a stored generation is now (after a restart).
   Result<Verdict> inspect(Generation& g, const port::FileStat& stat, bool in_flight);
+  /// How many events the bytes [from, until) can have made at most; lines that reach over the end do not count.
+  Result<uint64_t> lines(Generation& g, uint64_t from, uint64_t until);
+  /// No read() takes a cursor further than this.
+  uint64_t step_max(const Cursor& c) const;
   /// Whether the content is still the generation's, by its fingerprints (same size, other modification time).
   Result<bool> unchanged(Generation& g);
 

@@ -48,6 +48,8 @@ bool Authenticator::try_method(AuthMethod method, const AttemptPtr& attempt) {
       return try_users(attempt);
     case AuthMethod::certificate:
       return try_certificate(attempt);
+    case AuthMethod::jwt:
+      return try_jwt(attempt);
   }
   return true;
 }
@@ -78,6 +80,7 @@ bool Authenticator::try_certificate(const AttemptPtr& attempt) {
     verdict.client_id = login.certificate_name;
   const security::User* user = policy_ && verdict.username ? policy_->user(*verdict.username) : nullptr;
   verdict.superuser = user && user->superuser;
+  verdict.local_user = user != nullptr;
   attempt->done(std::move(verdict));
   return false;
 }
@@ -102,11 +105,11 @@ bool Authenticator::try_users(const AttemptPtr& attempt) {
     return false;
   }
   auto right = std::make_shared<bool>(false);
-  const bool queued = options_.security.jobs->run(
+  run_job(
+      attempt,
       [crypto = crypto_, attempt, hash = user->hash, right] {
         *right = security::equal_secrets(password_digest(*crypto, hash, *attempt->login.password), hash.digest);
       },
-      loop_,
       [this, attempt, hash = user->hash, right] {
         // The user may have gone, or have another password, by now.
         const security::User* now = policy_->user(*attempt->login.username);
@@ -114,18 +117,62 @@ bool Authenticator::try_users(const AttemptPtr& attempt) {
         remember(*attempt->login.username, *attempt->login.password, hash);
         accept_user(attempt, *now);
       });
-  if (queued) return false;
+  return false;
+}
+
+void Authenticator::run_job(const AttemptPtr& attempt, port::Task job, port::Task done) {
+  if (options_.security.jobs->run(std::move(job), loop_, std::move(done))) return;
   counters_.connects_shed.add();
   Verdict busy;
   busy.reason = ReasonCode::server_busy;
   attempt->done(std::move(busy));
+}
+
+// --- tokens
+
+bool Authenticator::try_jwt(const AttemptPtr& attempt) {
+  const SecurityOptions& options = options_.security;
+  if (options.jwt_keys.empty() || !crypto_) return true;
+  attempt->any_knew = true;
+  const Login& login = attempt->login;
+  if (!login.password || !security::looks_like_jwt(*login.password)) return true;
+  auto token = security::parse_jwt(*login.password, options.jwt_claims);
+  if (!token) {
+    refuse(attempt, ReasonCode::bad_user_name_or_password);
+    return false;
+  }
+  if (token->algorithm <= security::JwtAlgorithm::hs512) {
+    const bool right = token_signed(*crypto_, *token, options.jwt_keys);
+    finish_jwt(attempt, std::move(*token), right);
+    return false;
+  }
+  auto shared = std::make_shared<security::Jwt>(std::move(*token));
+  auto right = std::make_shared<bool>(false);
+  run_job(
+      attempt,
+      [crypto = crypto_, &keys = options.jwt_keys, shared, right] { *right = token_signed(*crypto, *shared, keys); },
+      [this, attempt, shared, right] { finish_jwt(attempt, std::move(*shared), *right); });
   return false;
+}
+
+void Authenticator::finish_jwt(const AttemptPtr& attempt, security::Jwt token, bool right) {
+  const auto at = [](int64_t seconds) { return from_unix_ms(seconds * 1000); };
+  const WallTime now = loop_.wall_now();
+  const bool over = token.expires && at(*token.expires) <= now;
+  if (!right || over || (token.not_before && now < at(*token.not_before)))
+    return refuse(attempt, ReasonCode::bad_user_name_or_password);
+  Verdict verdict;
+  verdict.username = std::move(token.username);
+  verdict.claims = std::move(token.rules);
+  if (token.expires) verdict.expires = at(*token.expires);
+  attempt->done(std::move(verdict));
 }
 
 void Authenticator::accept_user(const AttemptPtr& attempt, const security::User& user) {
   Verdict verdict;
   verdict.username = attempt->login.username;
   verdict.superuser = user.superuser;
+  verdict.local_user = true;
   attempt->done(std::move(verdict));
 }
 

@@ -39,7 +39,9 @@ struct Verdict {
   std::optional<std::string> username;   // verified
   std::optional<std::string> client_id;  // instead of the client's own
   bool superuser = false;
+  bool local_user = false;             // `username` is a user of the policy, and no other's word for one
   std::vector<security::Rule> claims;  // that came with the credentials
+  std::optional<WallTime> expires;     // of the credentials: the client is put out then
 };
 
 class Authenticator {
@@ -76,6 +78,10 @@ class Authenticator {
   bool try_method(AuthMethod method, const AttemptPtr& attempt);
   bool try_certificate(const AttemptPtr& attempt);
   bool try_users(const AttemptPtr& attempt);
+  bool try_jwt(const AttemptPtr& attempt);
+  void finish_jwt(const AttemptPtr& attempt, security::Jwt token, bool right);
+  /// Runs `job` on the pool, then `done` here; refuses the login as busy when the pool is full.
+  void run_job(const AttemptPtr& attempt, port::Task job, port::Task done);
   void nobody_knows(const AttemptPtr& attempt);
   void accept_user(const AttemptPtr& attempt, const security::User& user);
   void refuse(const AttemptPtr& attempt, mqtt::ReasonCode reason);

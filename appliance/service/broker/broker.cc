@@ -75,6 +75,7 @@ BrokerStats Broker::stats() const {
     s.banned += c.banned.get();
     s.publish_denied += c.publish_denied.get();
     s.subscribe_denied += c.subscribe_denied.get();
+    s.logins_expired += c.logins_expired.get();
     s.flapping += c.flapping.get();
     s.connections_over_rate += c.connections_over_rate.get();
     s.throttled += c.throttled.get();
@@ -89,7 +90,8 @@ void Broker::publish(port::Message message, std::move_only_function<void(Result<
   auto answer = [loop = event_loop_, done = std::move(done)](Result<> result) mutable {
     loop->post([done = std::move(done), result = std::move(result)]() mutable { done(std::move(result)); });
   };
-  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.qos > 2)
+  if (!mqtt::topic_valid(message.topic) || !mqtt::utf8_valid(message.topic) || message.topic.size() > UINT16_MAX ||
+      message.qos > 2)
     return answer(fail(errors::bad_topic, message.topic));
   Worker& worker = *workers_[std::hash<std::string>{}(message.topic) % workers_.size()];
   if (worker.overloaded()) return answer(fail(errors::busy, "worker mailbox over its bound"));

@@ -20,13 +20,16 @@ port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   const uint64_t before = counters.messages_in.get();
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   counters.bytes_in.add(consumed.bytes);
+  if (client && client->parked) worker_.unpark(*client);
   worker_.on_received(*this, counters.messages_in.get() - before, consumed.bytes);
   return {consumed.bytes, consumed.wanted};
 }
 
 void ClientConnection::on_drained(port::Connection&) {
   worker_.on_uncongested(*this);
-  if (channel_.open()) channel_.session()->on_drained(worker_.loop().now());
+  if (!channel_.open()) return;
+  channel_.session()->on_drained(worker_.loop().now());
+  if (client->parked) worker_.unpark(*client);
 }
 
 void ClientConnection::on_close(port::Connection&, const Error&) {

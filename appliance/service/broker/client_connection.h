@@ -32,6 +32,8 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   Client* client = nullptr;  // set by the worker between accept and end
   uint32_t check = 0;        // the worker's: serial of the look that is due next
   ClientRates rates;
+  Instant expires = Instant::max();          // of its credentials
+  bool local_user = false;                   // it is the policy's user of that name, and goes with it
   std::unique_ptr<ScramExchange> scram;      // an enhanced authentication at work
   std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
 

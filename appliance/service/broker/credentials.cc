@@ -44,6 +44,27 @@ bool scram_proof_right(const port::Crypto& crypto, const security::ScramSecret& 
   return security::equal_secrets(crypto.digest(Hash::sha256, exclusive_or(proof, signature)), secret.stored_key);
 }
 
+bool token_signed(const port::Crypto& crypto, const security::Jwt& token, const std::vector<security::JwtKey>& keys) {
+  const Hash hash = token.algorithm == security::JwtAlgorithm::hs384   ? Hash::sha384
+                    : token.algorithm == security::JwtAlgorithm::hs512 ? Hash::sha512
+                                                                       : Hash::sha256;
+  for (const security::JwtKey& key : keys) {
+    if (!key.fits(token)) continue;
+    switch (key.kind) {
+      case security::JwtKey::Kind::secret:
+        if (security::equal_secrets(crypto.hmac(hash, key.key, token.signed_text), token.signature)) return true;
+        break;
+      case security::JwtKey::Kind::rsa:
+        if (crypto.verify_rsa(hash, key.key, token.signed_text, token.signature)) return true;
+        break;
+      case security::JwtKey::Kind::p256:
+        if (crypto.verify_ecdsa(hash, key.key, token.signed_text, token.signature)) return true;
+        break;
+    }
+  }
+  return false;
+}
+
 std::string scram_server_final(const port::Crypto& crypto, const security::ScramSecret& secret, ByteView auth_message) {
   return "v=" + security::base64_encode(crypto.hmac(Hash::sha256, secret.server_key, auth_message));
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "core/security/jwt.h"
 #include "core/security/policy.h"
 #include "port/crypto.h"
 
@@ -20,5 +22,8 @@ bool scram_proof_right(const port::Crypto& crypto, const security::ScramSecret& 
                        ByteView proof);
 /// "v=..." with which the server shows that it knows it, too.
 std::string scram_server_final(const port::Crypto& crypto, const security::ScramSecret& secret, ByteView auth_message);
+
+/// Whether one of the keys that fit has signed the token. For RSA and elliptic curves some milliseconds a key.
+bool token_signed(const port::Crypto& crypto, const security::Jwt& token, const std::vector<security::JwtKey>& keys);
 
 }  // namespace ph::broker

@@ -22,6 +22,21 @@ namespace ph::broker {
 class Worker;
 using WorkerTask = std::move_only_function<void(Worker*)>;
 
+/// A publish of the event plane that is not answered yet. Any thread; whoever holds it keeps the answer back.
+class SinkTicket {
+ public:
+  explicit SinkTicket(std::move_only_function<void()> done) : done_(std::move(done)) {}
+  void hold() { holds_.fetch_add(1, std::memory_order_relaxed); }
+  /// The last release answers, once. Dropped without, it never does: the message may not have arrived.
+  void release() {
+    if (holds_.fetch_sub(1, std::memory_order_acq_rel) == 1) done_();
+  }
+
+ private:
+  std::atomic<uint32_t> holds_{1};
+  std::move_only_function<void()> done_;
+};
+
 /// A routed message, or something to do. A small message that nobody keeps lies in the batch's bytes, so that a QoS 0
 /// message costs its receiver's worker no allocation; others are shared.
 struct Letter {
@@ -31,6 +46,7 @@ struct Letter {
   session::MessageView view;    // sizes are right, addresses only where `message` is set
   uint64_t sequence = 0;        // sender's number of the message
   uint64_t retained_version = 0;
+  std::shared_ptr<SinkTicket> ticket;  // of a message from the event plane
 };
 
 struct Batch {

@@ -12,6 +12,7 @@
 
 #include "base/limits.h"
 #include "core/security/flapping.h"
+#include "core/security/jwt.h"
 #include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "core/session/session.h"
@@ -24,7 +25,7 @@ namespace ph::broker {
 enum class Anonymous { loopback, always, never };
 
 /// How credentials are checked (authenticator.h).
-enum class AuthMethod : uint8_t { users, certificate };
+enum class AuthMethod : uint8_t { users, certificate, jwt };
 /// What the name in a verified client certificate becomes.
 enum class CertificateAs : uint8_t { nothing, username, client_id };
 
@@ -52,8 +53,10 @@ struct OverloadOptions {
 struct SecurityOptions {
   security::PolicyPtr policy;  // at start; Broker::set_policy() later
   std::vector<AuthMethod> order;
-  const port::Crypto* crypto = nullptr;  // must outlive the broker
-  port::JobPool* jobs = nullptr;         // must end before the loops do
+  const port::Crypto* crypto = nullptr;    // must outlive the broker
+  port::JobPool* jobs = nullptr;           // must end before the loops do
+  std::vector<security::JwtKey> jwt_keys;  // empty: no tokens are taken
+  security::JwtClaimNames jwt_claims;
   security::FlappingLimits flapping;
   std::function<void(const std::string& client_id)> on_flapping;  // on any worker's thread
 };
@@ -99,6 +102,7 @@ struct BrokerStats {
   uint64_t banned = 0;
   uint64_t publish_denied = 0;
   uint64_t subscribe_denied = 0;
+  uint64_t logins_expired = 0;
   uint64_t flapping = 0;
   uint64_t connections_over_rate = 0;
   uint64_t throttled = 0;

@@ -219,6 +219,60 @@ TEST_F(Door, flapping_is_seen_over_all_workers) {
   EXPECT_THAT(told, ElementsAre("nervous"));
 }
 
+// --- tokens
+
+class Token : public Door {
+ protected:
+  Token() {
+    options.security.order.push_back(AuthMethod::jwt);
+    options.security.jwt_keys.push_back({security::JwtKey::Kind::secret, std::nullopt, "key"});
+    options.security.jwt_keys.push_back({security::JwtKey::Kind::rsa, std::nullopt, "rsa"});
+  }
+  std::string token(const std::string& claims, const std::string& algorithm = "HS256", const std::string& key = "key") {
+    std::string text =
+        security::base64url_encode("{\"alg\":\"" + algorithm + "\"}") + "." + security::base64url_encode(claims);
+    return text + "." + security::base64url_encode(crypto.hmac(port::Hash::sha256, key, text));
+  }
+};
+
+TEST_F(Token, carries_name_and_rules_and_ends) {
+  data.no_match = Permission::deny;
+  data.rules = {rule(Permission::allow, security::Action::publish, {"by/%u"})};
+  open();
+  const int64_t soon = to_unix_ms(rig->loops[0]->wall_now()) / 1000 + 100;
+  MqttClient& c = in("v=5 id=t username=ignored password=" +
+                     token(R"({"sub":"max","acl":{"pub":["own"]},"exp":)" + std::to_string(soon) + "}"));
+  EXPECT_THAT(say(c, "publish topic=by/max qos=1 id=1 payload=x"), ElementsAre(HasSubstr("id=1 reason=no_matching")));
+  EXPECT_THAT(say(c, "publish topic=own qos=1 id=2 payload=x"), ElementsAre(HasSubstr("id=2 reason=no_matching")));
+  EXPECT_THAT(say(c, "publish topic=by/ignored qos=1 id=3 payload=x"),
+              ElementsAre("puback id=3 reason=not_authorized"));
+  rig->advance(90s);
+  EXPECT_FALSE(c.closed());
+  rig->advance(60s);
+  EXPECT_THAT(c.take(), ElementsAre("disconnect reason=not_authorized"));
+  EXPECT_EQ(stats().logins_expired, 1U);
+  EXPECT_THAT(login("v=5 id=t password=" + token(R"({"sub":"max","exp":)" + std::to_string(soon) + "}")),
+              HasSubstr("bad_user_name_or_password"));
+}
+
+TEST_F(Token, a_name_in_a_token_is_not_the_user_of_that_name) {
+  data.rules = {rule(Permission::deny, security::Action::publish, {"no"})};
+  open();
+  MqttClient& c = in("v=5 id=t password=" + token(R"({"sub":"root"})", "RS256", "rsa"));
+  EXPECT_THAT(say(c, "publish topic=no qos=1 id=1 payload=x"), ElementsAre("puback id=1 reason=not_authorized"));
+  change();
+  EXPECT_THAT(say(c, "publish topic=no qos=1 id=2 payload=x"), ElementsAre("puback id=2 reason=not_authorized"));
+  data.users.erase("root");
+  change();
+  EXPECT_FALSE(c.closed());
+}
+
+TEST_F(Token, a_public_key_is_no_secret) {
+  open();
+  EXPECT_THAT(login("v=5 id=a password=" + token("{}", "HS256", "rsa")), HasSubstr("bad_user_name_or_password"));
+  EXPECT_THAT(login("v=5 id=a password=" + token("{}", "none", "key")), HasSubstr("bad_user_name_or_password"));
+}
+
 // --- SCRAM
 
 class Scram : public Door {

@@ -116,10 +116,13 @@ void Worker::tick() {
     if (it == connections_.end() || it->second->check != check.serial) continue;
     session::Channel& channel = it->second->channel();
     channel.tick(now);
-    schedule_check(*it->second, std::min(channel.deadline(), now + kTick * static_cast<int>(kWheelTicks)));
+    if (put_out_expired(*it->second, now)) continue;
+    const Instant next = std::min(channel.deadline(), it->second->expires);
+    schedule_check(*it->second, std::min(next, now + kTick * static_cast<int>(kWheelTicks)));
   }
   on_due(now);
   check_congested(now);
+  check_parked(now);
   retained_.sweep(now);
   if (wheel_at_ == 0) flapping_.sweep(options_.security.flapping, now);
 }

@@ -49,6 +49,20 @@ struct Taken {
   bool accepted = false;
 };
 
+/// A message of the event plane that waits for room in a client's queue (worker_sink.cc).
+struct ParkedMessage {
+  session::MessagePtr message;
+  uint8_t qos = 0;
+  bool retain = false;
+  std::vector<uint32_t> subscription_ids;
+  std::shared_ptr<SinkTicket> ticket;
+};
+struct Parked {
+  std::deque<ParkedMessage> messages;
+  Instant moved{};     // when the client last made progress,
+  uint64_t acked = 0;  // and what its socket had acknowledged then
+};
+
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
 
 /// A session on this worker.
@@ -61,8 +75,10 @@ struct Client {
   bool arriving = false;  // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
-  uint64_t mark = 0;         // fan-out: number of the last one that reached this session,
-  uint32_t slot = 0;         // and its receiver there
+  std::unique_ptr<Parked> parked;
+  bool stalled = false;  // nothing is parked for it until its queue is below half again
+  uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
+  uint32_t slot = 0;     // and its receiver there
 };
 
 class Worker {
@@ -84,6 +100,7 @@ class Worker {
   void deliver_mail(std::unique_ptr<Batch> batch);
 
   // --- on the loop, from the broker
+  /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
   void set_policy(const security::PolicyPtr& policy);
   void stop();
@@ -99,6 +116,7 @@ class Worker {
   void on_uncongested(ClientConnection& connection);
   void on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes);
   void remove(ClientConnection& connection);
+  void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }
   session::SessionContext& context() { return context_; }
 
@@ -183,6 +201,10 @@ class Worker {
   void unschedule_due(Client& client);
   void on_due(Instant now);
 
+  // worker_sink.cc: from the event plane
+  void deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy);
+  void check_parked(Instant now);
+
   // worker_security.cc: who comes in, and what it may do there
   void authenticate(ClientConnection& connection, const mqtt::Connect& connect, Opening opening);
   void admit(uint64_t ticket, Opening opening, Login login, Verdict verdict);
@@ -195,6 +217,7 @@ class Worker {
   void finish_scram(ClientConnection& connection, ByteView message);
   void refuse_scram(ClientConnection& connection);
   void note_end(const std::string& client_id);
+  bool put_out_expired(ClientConnection& connection, Instant now);
   void release_throttled();
   void probe_load();
   void drop_denied_subscriptions(Client& client, const security::Access& access);
@@ -243,6 +266,8 @@ class Worker {
   std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
+  std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane
+  std::set<Client*> parked_;            // clients with parked messages
 
   Mailbox mailbox_;
   std::vector<std::unique_ptr<Batch>> outboxes_;

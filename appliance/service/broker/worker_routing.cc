@@ -109,15 +109,6 @@ void Worker::publish_unacknowledged(const session::MessagePtr& message) {
   });
 }
 
-void Worker::publish_from_sink(session::MessagePtr message, port::Task done) {
-  auto stamped = std::make_shared<session::Message>(*message);
-  stamped->received = loop_.now();
-  outgoing_.reset(std::move(stamped));
-  route(outgoing_, nullptr);
-  pressed_ = false;
-  settle(std::move(done), true);
-}
-
 /// True if anyone may get it. Sets pressed_ if a worker that has to get it does not keep up.
 bool Worker::route(session::Outgoing& message, const Client* publisher) {
   const session::MessageView& view = message.view();
@@ -147,6 +138,7 @@ void Worker::send_message(uint32_t worker, session::Outgoing& message, uint64_t 
   Letter& letter = batch.letters.emplace_back();
   letter.sequence = sequence_;
   letter.retained_version = retained_version;
+  letter.ticket = ticket_;
   if (message.shared() || retained_version || view.payload.size() > session::Outgoing::kInlinePayload) {
     letter.message = message.share();
   } else {
@@ -169,7 +161,9 @@ void Worker::receive(const Batch& batch, const Letter& letter) {
   }
   uint64_t ignored = 0;
   const size_t receivers = collect(outgoing_.view().topic, nullptr, ignored);
+  ticket_ = letter.ticket;
   deliver_collected(outgoing_, receivers, batch.from, letter.sequence);
+  ticket_.reset();
 }
 
 /// Gathers the sessions that a topic reaches, each once, in receivers_[0, returned).
@@ -209,6 +203,10 @@ void Worker::deliver_collected(session::Outgoing& message, size_t receivers, uin
     copy.retain = r.retain_as_published && message.view().retain;
     copy.subscription_ids = r.ids;
     if (!r.client->arriving) {
+      if (ticket_) {
+        deliver_from_sink(*r.client, message, copy);
+        continue;
+      }
       r.client->session->deliver(message, copy, now);
     } else if (r.client->shadow.size() < 2 * options_.session.mqueue_messages_max) {
       copy.subscription_ids = {};

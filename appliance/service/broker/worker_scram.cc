@@ -91,6 +91,7 @@ void Worker::finish_scram(ClientConnection& connection, ByteView message) {
   Verdict verdict;
   verdict.username = exchange->first.username;
   verdict.superuser = user->superuser;
+  verdict.local_user = true;
   admit(connection.id(), std::move(opening), std::move(login), std::move(verdict));
 }
 

@@ -251,6 +251,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   client.connection = nullptr;
   session::Session& session = *client.session;
   session.detach(loop_.now());
+  unpark(client, true);
   if (end.reason != mqtt::ReasonCode::session_taken_over && !stopping_) note_end(session.client_id());
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will || stopping_) session.set_will(std::nullopt);

@@ -353,7 +353,11 @@ void Intake::after_writes(port::Task task) {
 }
 
 void Intake::arm_retry() {
-  if (!retry_->pending()) retry_->start(kRetryAfter, [this] { release_held(); });
+  if (retry_->pending()) return;
+  retry_->start(kRetryAfter, [this] {
+    release_held();
+    for (const auto& [route, sequence] : std::exchange(far_again_, {})) far_reached(route, sequence);
+  });
 }
 
 void Intake::release_held() {
@@ -390,7 +394,9 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
     if (key >= end) return false;
     link::StreamKey stream;
     link::Range range;
-    if (decode_far(value, stream, range) && streams_->far(stream, range.first, range.last)) {
+    if (decode_far(value, stream, range)) {
+      streams_->far(stream, range.first, range.last);
+      // Also when that is known already: it may be from a commit that failed, and then nobody was told.
       link::Ack& ack = acks[stream];
       ack.stream = stream.stream;
       ack.far.push_back({range.first, range.last});
@@ -400,15 +406,30 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
   });
   if (!scanned) log_error("far_scan_failed", {{"error", scanned.error().to_string()}});
   if (entries.empty()) return;
-  for (auto& [key, ack] : acks) entries.put(link::store_key(key), streams_->value(key, loop_.wall_now()));
-  committer_.request({}, std::move(entries), [this, alive = alive_, acks = std::move(acks)](const Result<>& outcome) {
-    if (!*alive || !outcome) return;
-    for (const auto& [key, ack] : acks) {
-      auto it = clients_.find(key);
-      if (it == clients_.end()) continue;
-      if (auto client = it->second.lock()) client->acknowledge(key.stream, ack);
+  for (auto it = acks.begin(); it != acks.end();) {
+    if (!streams_->known(it->first)) {  // closed meanwhile
+      it = acks.erase(it);
+      continue;
     }
-  });
+    entries.put(link::store_key(it->first), streams_->value(it->first, loop_.wall_now()));
+    ++it;
+  }
+  committer_.request({}, std::move(entries),
+                     [this, alive = alive_, route, sequence, acks = std::move(acks)](const Result<>& outcome) {
+                       if (!*alive) return;
+                       if (outcome) return tell_far(acks);
+                       uint64_t& again = far_again_[route];
+                       again = std::max(again, sequence);
+                       arm_retry();
+                     });
+}
+
+void Intake::tell_far(const std::map<link::StreamKey, link::Ack>& acks) {
+  for (const auto& [key, ack] : acks) {
+    auto it = clients_.find(key);
+    if (it == clients_.end()) continue;
+    if (auto client = it->second.lock()) client->acknowledge(key.stream, ack);
+  }
 }
 
 void Intake::sweep_idle() {

@@ -84,7 +84,8 @@ class Intake {
             const std::shared_ptr<IntakeClient>& client);
   void close(const link::StreamKey& key);
 
-  /// Records of a route below `sequence` are durable at the end of their way: tells the senders that asked.
+  /// Records of a route below `sequence` are durable at the end of their way: tells the senders that asked, once that
+  /// is durable here. To be called at the start as well: what a crash kept from being told is told then.
   void far_reached(const std::string& route, uint64_t sequence);
 
   /// Durable ones only.
@@ -109,6 +110,7 @@ class Intake {
   void hold(const link::StreamKey& key, size_t route, std::string_view reason);
   void say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason);
   void release_held();
+  void tell_far(const std::map<link::StreamKey, link::Ack>& acks);
   void arm_retry();
   void put_counters(port::WriteBatch& entries, const Arrival& arrival) const;
   void sweep_idle();
@@ -122,6 +124,7 @@ class Intake {
   std::map<link::StreamKey, std::weak_ptr<IntakeClient>> clients_;
   std::map<link::StreamKey, Held> held_;
   std::map<link::StreamKey, uint32_t> hold_epochs_;  // HOLDs sent on the stream's present connection
+  std::map<std::string, uint64_t> far_again_;        // by route: far_reached() whose commit failed
   IntakeCounters counters_;                          // with what is on its way to the disk: what a commit will store
   std::vector<IntakeCounters> direct_;
   IntakeCounters durable_;

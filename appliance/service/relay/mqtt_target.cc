@@ -1,7 +1,10 @@
 #include "service/relay/mqtt_target.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/log.h"
-#include "codec/event/block.h"
+#include "codec/mqtt/text.h"
 #include "service/relay/packed.h"
 
 namespace ph::relay {
@@ -48,7 +51,8 @@ MqttTarget::~MqttTarget() {
 }
 
 void MqttTarget::start() {
-  source_.open_streams();
+  // What the cursor passed is at the end of its way, also when a crash kept that from being noted.
+  for (const port::OpenStream& open : source_.open_streams()) source_.far_advanced(open.stream, open.settled);
   source_.on_ready([this] { soon(); });
   source_.on_closed([](StreamId) {});
   soon();
@@ -68,56 +72,78 @@ void MqttTarget::pump() {
   if (batch_) return;
   batch_ = source_.next(kBatchBytes);
   if (!batch_) return;
-  unpack(*batch_);
-  if (waiting_.empty()) return finish();
-  publish_all();
+  unpack();
+  next_slice();
 }
 
-void MqttTarget::unpack(port::Batch& batch) {
-  for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t first, uint64_t last, const Slice& encoded) {
+void MqttTarget::unpack() {
+  for_each_block(batch_->packed, batch_->first, batch_->last, [&](uint64_t first, uint64_t last, const Slice& encoded) {
     auto block = event::decode(encoded);
-    if (!block) {
-      source_.rejected(batch.stream, first, last, encoded, block.error().to_string());
-      return;
+    std::string fault = block ? "" : block.error().to_string();
+    std::string topic;
+    if (block && block->gap) return;
+    if (block) {
+      topic = fill_topic(template_, block->topic, block->category);
+      if (!mqtt::topic_valid(topic) || !mqtt::utf8_valid(topic) || topic.size() > UINT16_MAX || block->qos > 2)
+        fault = "mqtt.bad_topic";
     }
-    if (block->gap) return;
-    std::string topic = fill_topic(template_, block->topic, block->category);
-    if (block->kind == event::BlockKind::message) {
-      auto expiry = remaining_expiry(*block, loop_.wall_now());
-      if (!expiry) {
-        ++expired_;
-        return;
-      }
-      waiting_.push_back({std::move(topic), block->payload, block->qos, block->retain, *expiry, block->properties});
-      return;
+    if (!fault.empty()) {
+      batch_->events -= block ? block->events : 0;
+      return source_.rejected(batch_->stream, first, last, encoded, fault);
     }
-    ByteView rest = block->payload.view();
-    size_t offset = 0;
-    while (!rest.empty()) {
-      size_t end = rest.find('\n');
-      waiting_.push_back({topic, block->payload.sub(offset, end), 1, false, 0, {}});
-      offset += end + 1;
-      rest.remove_prefix(end + 1);
-    }
+    pieces_.push_back({first, last, std::move(*block), std::move(topic)});
   });
 }
 
-void MqttTarget::publish_all() {
-  // All at once, so that the broker spreads them in one turn; what it cannot take comes back and is tried again, after
-  // everything that was sent with it: order is then lost for those, never the message.
-  auto messages = std::exchange(waiting_, {});
-  outstanding_ = messages.size();
-  for (port::Message& message : messages) {
-    port::Message again = message;
-    sink_.publish(std::move(message), [this, alive = alive_, again = std::move(again)](Result<> outcome) mutable {
-      if (!*alive) return;
-      if (!outcome) waiting_.push_back(std::move(again));
-      if (--outstanding_ > 0) return;
-      if (waiting_.empty()) return finish();
-      log_warn("mqtt_target_waits", {{"route", source_.route()}});
-      retry_->start(kRetryAfter, [this] { publish_all(); });
-    });
+void MqttTarget::next_slice() {
+  slice_.clear();
+  while (slice_.size() < kSliceMessages && !pieces_.empty()) take_from(pieces_.front());
+  if (slice_.empty()) return finish();
+  publish_slice();
+}
+
+/// Adds a message, or as many lines as have room; the piece goes with its last one.
+void MqttTarget::take_from(Piece& piece) {
+  event::Block& block = piece.block;
+  if (block.kind == event::BlockKind::message) {
+    if (auto expiry = remaining_expiry(block, loop_.wall_now())) {
+      slice_.push_back({std::move(piece.topic), block.payload, block.qos, block.retain, *expiry, block.properties});
+    } else {
+      batch_->events -= block.events;
+      source_.expired(batch_->stream, piece.first, piece.last);
+    }
+    return pieces_.pop_front();
   }
+  const ByteView lines = block.payload.view();
+  while (piece.offset < lines.size()) {
+    if (slice_.size() == kSliceMessages) return;
+    const size_t end = std::min(lines.find('\n', piece.offset), lines.size());
+    slice_.push_back({piece.topic, block.payload.sub(piece.offset, end - piece.offset), 1, false, 0, {}});
+    piece.offset = end + 1;
+  }
+  pieces_.pop_front();
+}
+
+/// All of the slice at once, so that the broker spreads it in one turn. What it cannot take now is tried again, after
+/// everything that was sent with it: order is then lost for those, never the message.
+void MqttTarget::publish_slice() {
+  outstanding_ = slice_.size();
+  for (size_t i = 0; i < slice_.size(); ++i)
+    sink_.publish(slice_[i], [this, alive = alive_, i](const Result<>& outcome) {
+      if (*alive) answered(i, outcome);
+    });
+}
+
+void MqttTarget::answered(size_t index, const Result<>& outcome) {
+  if (!outcome) refused_.push_back(index);
+  if (--outstanding_ > 0) return;
+  if (refused_.empty()) return next_slice();
+  log_warn("mqtt_target_waits", {{"route", source_.route()}});
+  std::ranges::sort(refused_);
+  std::vector<port::Message> again;
+  for (size_t i : std::exchange(refused_, {})) again.push_back(std::move(slice_[i]));
+  slice_ = std::move(again);
+  retry_->start(kRetryAfter, [this] { publish_slice(); });
 }
 
 void MqttTarget::finish() {

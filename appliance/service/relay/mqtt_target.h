@@ -2,13 +2,20 @@
 // A message keeps its payload, QoS, retain flag, properties and what is left of its expiry; a line becomes a QoS 1
 // message. The cursor moves when the broker has the messages in its sessions' queues: at least once across a crash of
 // this node.
+//
+// Back-pressure: at most kSliceMessages are on their way to the broker, and the next ones follow when all of these are
+// answered; the broker answers late while a subscriber that keeps reading has much in its queue (port::MessageSink).
+// What has expired by then is told to the source as dropped, what can never be published as rejected: neither is
+// delivered, and neither stops the route.
 #pragma once
 
 #include <deque>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "codec/event/block.h"
 #include "port/event_source.h"
 #include "port/loop.h"
 #include "port/message_sink.h"
@@ -22,6 +29,7 @@ std::string fill_topic(std::string_view topic_template, std::string_view topic, 
 class MqttTarget {
  public:
   static constexpr size_t kBatchBytes = 64 * 1024;
+  static constexpr size_t kSliceMessages = 256;
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
   MqttTarget(std::string topic_template, port::EventSource& source, port::MessageSink& sink, port::Loop& loop);
@@ -29,10 +37,22 @@ class MqttTarget {
   void start();
 
  private:
+  /// A block of batch_ that is not published to its end yet.
+  struct Piece {
+    uint64_t first = 0;
+    uint64_t last = 0;
+    event::Block block;
+    std::string topic;
+    size_t offset = 0;  // lines: where the next one begins
+  };
+
   void soon();
   void pump();
-  void unpack(port::Batch& batch);
-  void publish_all();
+  void unpack();
+  void next_slice();
+  void take_from(Piece& piece);
+  void publish_slice();
+  void answered(size_t index, const Result<>& outcome);
   void finish();
 
   std::string template_;
@@ -40,9 +60,10 @@ class MqttTarget {
   port::MessageSink& sink_;
   port::Loop& loop_;
   std::optional<port::Batch> batch_;
-  std::deque<port::Message> waiting_;  // of batch_, in order
+  std::deque<Piece> pieces_;          // of batch_, in order, what is in slice_ no more
+  std::vector<port::Message> slice_;  // what the broker is asked to take now
+  std::vector<size_t> refused_;       // of it, to be offered again
   size_t outstanding_ = 0;
-  uint64_t expired_ = 0;
   std::unique_ptr<port::Timer> retry_;
   bool posted_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -11,6 +11,7 @@
 #include "service/relay/packed.h"
 #include "service/relay/tap.h"
 #include "service/relay/upstream.h"
+#include "store/spool/log_source.h"
 #include "support/manual_loop.h"
 #include "support/memory_files.h"
 #include "support/memory_network.h"
@@ -67,7 +68,7 @@ class LineSource : public port::EventSource {
   }
   void far_advanced(StreamId, uint64_t to) override { far = to; }
   void rejected(StreamId, uint64_t, uint64_t, Slice, const std::string& reason) override { rejects.push_back(reason); }
-  void rerouted_unasked(uint64_t) override {}
+  void rerouted_unasked(uint64_t, port::Task durable) override { durable(); }
   void renew(StreamId) override { ++renewed; }
   void on_closed(std::move_only_function<void(StreamId)> c) override { closed = std::move(c); }
   port::TargetCounters counters() const override { return {}; }
@@ -291,6 +292,44 @@ TEST_F(RelayTest, far_acknowledgements_come_with_the_files_or_from_behind_the_lo
   EXPECT_EQ(stored.far, 8u);
 }
 
+TEST_F(RelayTest, a_far_acknowledgement_whose_commit_failed_is_told_later) {
+  struct FailsOnce : commit::Participant {
+    void begin(port::WriteBatch&) override {}
+    Result<> flush() override { return fail(port::file_errors::no_space, "test"); }
+    void finished(const Result<>& outcome) override { failed = !outcome; }
+    bool failed = false;
+  } fails;
+  start_receiver(true);
+  LineSource& source = sources.emplace_back(kEdge, "clicks", true);
+  source.add("one");
+  start_upstream(source);
+  settle();
+  committer->touch(fails);
+  intake->far_reached("default", log->durable_end());
+  settle(100ms);
+  EXPECT_TRUE(fails.failed);
+  EXPECT_EQ(source.far, 0u);
+  settle(3s);
+  EXPECT_EQ(source.far, 4u);
+}
+
+TEST_F(RelayTest, a_far_acknowledgement_that_a_crash_kept_back_is_told_at_the_start) {
+  start_receiver(true);
+  LineSource& source = sources.emplace_back(kEdge, "clicks", true);
+  source.add("one");
+  start_upstream(source);
+  settle();
+  stop_receiver();
+  start_receiver(true);
+  settle(20s);
+  EXPECT_EQ(source.far, 0u);
+  spool::LogRetention retention(*log, {"fra"});
+  retention.far_reported("fra", log->durable_end());  // what is stored, before anybody listens
+  retention.on_far([this](uint64_t sequence) { intake->far_reached("default", sequence); });
+  settle();
+  EXPECT_EQ(source.far, 4u);
+}
+
 TEST_F(RelayTest, garbage_and_wrong_checksums_end_the_connection_and_are_counted) {
   start_receiver();
   struct Client : port::ConnectionHandler {
@@ -363,6 +402,15 @@ TEST_F(RelayTest, the_files_target_commits_data_and_cursor_together) {
   settle(3s);
   EXPECT_EQ(far_lines("local"), "a\nb\nc\n");
   EXPECT_EQ(store.get("cursor").value(), "6");
+}
+
+TEST_F(RelayTest, the_files_target_tells_at_the_start_how_far_it_is) {
+  start_receiver();
+  LineSource& source = sources.emplace_back(kEdge, "local", true);
+  source.open = {{source.stream, 40, 10, 40, {}}};  // stopped between the commit of its cursor and the note of far
+  FilesTarget target(source, *sink, *committer, loop);
+  target.start();
+  EXPECT_EQ(source.far, 40u);
 }
 
 TEST(MqttTopic, fills_templates_and_keeps_wildcards_out) {

@@ -264,8 +264,13 @@ void Upstream::apply(link::SenderEffect& effect) {
   } else if (auto* r = std::get_if<fx::Rejected>(&effect)) {
     sources_[r->source]->rejected(r->stream, r->first, r->last, r->block, r->reason);
   } else if (auto* u = std::get_if<fx::ReroutedUnasked>(&effect)) {
-    sources_[u->source]->rerouted_unasked(u->events);
+    sources_[u->source]->rerouted_unasked(u->events, [this, alive = alive_, u = *u] {
+      if (!*alive) return;
+      sender_->counted(u.source, u.stream, loop_.now());
+      soon();
+    });
   } else if (auto* n = std::get_if<fx::Renew>(&effect)) {
+    ++renewed_;
     sources_[n->source]->renew(n->stream);
     ready_[n->source] = true;
     soon();
@@ -293,6 +298,7 @@ UpstreamStatus Upstream::status() const {
   for (const auto& l : links_) s.peers.push_back(l->peer_name());
   s.unacked_events = sender_->unacked_events();
   s.unacked_bytes = sender_->unacked_bytes();
+  s.renewed = renewed_;
   return s;
 }
 

@@ -41,6 +41,7 @@ struct UpstreamStatus {
   std::vector<std::string> peers;  // name of the node behind each receiver, as last heard
   uint64_t unacked_events = 0;
   uint64_t unacked_bytes = 0;
+  uint64_t renewed = 0;  // streams, since the start: a receiver knew more of them than this node
 };
 
 class Upstream {
@@ -73,6 +74,7 @@ class Upstream {
   std::unique_ptr<port::Timer> timer_;
   std::unique_ptr<port::Timer> progress_timer_;
   size_t next_source_ = 0;
+  uint64_t renewed_ = 0;
   std::vector<bool> ready_;  // sources that may have something
   bool pump_posted_ = false;
   bool stopped_ = true;

@@ -32,7 +32,7 @@ Result<> ChunkWriter::move_link(ChunkCategory& c) {
 }
 
 Result<> ChunkWriter::keep_up(ChunkCategory& c, Instant now, uint32_t today) {
-  if (!c.recovered) PH_TRY(recover(c));
+  if (!c.recovered) return {};  // tried above
   if (auto due = c.rotation_due(); due && *due <= now) c.open.reset();
   return c.behind() ? begin_empty(c, today) : Result<>();
 }
@@ -55,6 +55,33 @@ Result<> ChunkWriter::begin_empty(ChunkCategory& c, uint32_t today) {
   c.open = ChunkCategory::Open{mark, {}};
   ++counters_.chunks;
   return {};
+}
+
+/// An error is one of a category with lines, or of the sync: then none is recovered.
+Result<> ChunkWriter::recover_waiting(std::vector<ChunkWork>& group) {
+  auto waits = [](const ChunkWork& w) { return !w.category->recovered; };
+  PH_TRY(sync_.begin(static_cast<size_t>(std::ranges::count_if(group, waits))));
+  Result<> outcome;
+  std::vector<std::pair<ChunkCategory*, std::vector<ChunkMark>>> recovered;
+  for (ChunkWork& work : group) {
+    if (!waits(work)) continue;
+    std::vector<ChunkMark> abandoned = work.category->stored.abandoned;
+    Result<> one = recover(*work.category);
+    if (one) {
+      recovered.emplace_back(work.category, std::move(abandoned));
+      continue;
+    }
+    log_warn("chunk_recovery_failed", {{"category", work.category->name}, {"error", one.error().to_string()}});
+    if (!work.lines.empty()) outcome = std::move(one);
+  }
+  Result<> synced = sync_.end();
+  if (synced) return outcome;
+  log_warn("chunk_recovery_failed", {{"error", synced.error().to_string()}});
+  for (auto& [category, abandoned] : recovered) {
+    category->recovered = false;
+    category->stored.abandoned = std::move(abandoned);
+  }
+  return synced;
 }
 
 Result<> ChunkWriter::recover(ChunkCategory& c) {
@@ -86,7 +113,7 @@ Result<> ChunkWriter::recover(ChunkCategory& c) {
   for (ChunkName name : unhappened) PH_TRY(remove_unhappened(c, name));
   // Also when none is there: a process killed before this point may have removed them, and the next reservation
   // replaces this one.
-  if (c.stored.reserved_first) PH_TRY(files_.sync_directory(c.path));
+  if (c.stored.reserved_first) PH_TRY(sync_.directory(c.path));
   c.stored.abandoned.clear();
   if (c.stored.last.size > 0) c.filled = std::max(c.filled, c.stored.last.name);
   if (!c.open) PH_TRY(adopt_empty(c));
@@ -111,7 +138,7 @@ Result<> ChunkWriter::cut_back(ChunkCategory& c, const ChunkMark& mark) {
     PH_TRY(file->truncate(mark.size));
   }
   // Also when there was nothing to cut: a process killed between cut and sync may have left it so.
-  PH_TRY(file->sync());
+  PH_TRY(sync_.file(*file));
   open_.close(path);
   return {};
 }

@@ -24,12 +24,14 @@ Result<> ChunkWriter::flush(std::vector<ChunkWork>& group, Instant now, uint32_t
   }
   group_now_ = now;
   move_links();
+  Result<> recovered = recover_waiting(group);
   for (ChunkWork& work : group) {
     if (!work.lines.empty()) continue;
     if (Result<> kept = keep_up(*work.category, now, today); !kept)
       log_warn("chunk_upkeep_failed", {{"category", work.category->name}, {"error", kept.error().to_string()}});
   }
-  Result<> written = write_group(group, now, today);
+  Result<> written = has_lines && !recovered ? recovered : write_group(group, now, today);
+  sync_.abandon();
   if (written) return written;
   take_back_.swap(touched_);
   touched_.clear();
@@ -39,17 +41,19 @@ Result<> ChunkWriter::flush(std::vector<ChunkWork>& group, Instant now, uint32_t
 }
 
 Result<> ChunkWriter::write_group(std::vector<ChunkWork>& group, Instant now, uint32_t today) {
+  size_t pieces = 0;
   for (ChunkWork& work : group) {
     if (work.lines.empty()) continue;
-    if (!work.category->recovered) PH_TRY(recover(*work.category));
     touched_.push_back(work.category);
     PH_TRY(plan(*work.category, work.lines, now, today));
+    pieces += work.category->pieces.size();
   }
   PH_TRY(reserve(touched_));
+  PH_TRY(sync_.begin(pieces));
   for (ChunkWork& work : group)
     if (!work.lines.empty()) PH_TRY(write_pieces(*work.category, work.lines, today));
-  for (const std::string& directory : directories_) PH_TRY(files_.sync_directory(directory));
-  return {};
+  for (const std::string& directory : directories_) PH_TRY(sync_.directory(directory));
+  return sync_.end();
 }
 
 Result<> ChunkWriter::plan(ChunkCategory& c, const std::vector<Slice>& lines, Instant now, uint32_t today) {
@@ -150,7 +154,7 @@ Result<bool> ChunkWriter::write_piece(ChunkCategory& c, ChunkPiece& piece, const
   GatheredWrite out(*file, piece.chunk.size, buffer_);
   for (size_t i = piece.first_line; i < piece.last_line; ++i) PH_TRY(out.add(lines[i].view()));
   PH_TRY(out.finish());
-  PH_TRY(file->sync());
+  PH_TRY(sync_.file(*file));
   std::string path = path_of(c, piece.chunk.name);
   PH_ASSIGN(auto named, files_.stat(path));
   if (named && id_of(*named) == piece.chunk.file) return true;
@@ -257,10 +261,17 @@ Result<> ChunkWriter::take_back() {
       return {};
     }
   }
-  while (!take_back_.empty()) {
-    PH_TRY(take_back(*take_back_.back()));
-    take_back_.pop_back();
+  PH_TRY(sync_.begin(take_back_.size()));
+  Result<> outcome;
+  for (ChunkCategory* c : take_back_)
+    if (outcome = take_back(*c); !outcome) break;
+  if (outcome) outcome = sync_.end();
+  sync_.abandon();
+  if (!outcome) {
+    for (ChunkCategory* c : take_back_) c->removal_owed = true;  // done once more, harmlessly
+    return outcome;
   }
+  take_back_.clear();
   return {};
 }
 
@@ -272,7 +283,7 @@ Result<> ChunkWriter::take_back(ChunkCategory& c) {
   }
   // The next group's reservation replaces this one's: what was removed must not come back after that.
   if (std::exchange(c.removal_owed, false)) {
-    Result<> synced = files_.sync_directory(c.path);
+    Result<> synced = sync_.directory(c.path);
     c.removal_owed = !synced && synced.error().code != port::file_errors::not_found;
     if (c.removal_owed) return synced;
   }

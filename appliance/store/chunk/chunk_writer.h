@@ -90,8 +90,14 @@ struct ChunkCounters {
 
 class ChunkWriter {
  public:
-  ChunkWriter(port::Files& files, port::KeyedStore& store, OpenFiles& open_files, CutBytes& cut, std::string directory)
-      : files_(files), store_(store), open_(open_files), cut_(cut), directory_(std::move(directory)) {}
+  ChunkWriter(port::Files& files, port::KeyedStore& store, OpenFiles& open_files, CutBytes& cut, std::string directory,
+              size_t sync_each_max)
+      : files_(files),
+        store_(store),
+        open_(open_files),
+        cut_(cut),
+        directory_(std::move(directory)),
+        sync_(files, directory_, sync_each_max) {}
 
   /// Writes and syncs a group. Work without lines is upkeep (recovery, rotation) and never fails the group. Errors:
   /// file.*, store errors, chunk.names_used_up.
@@ -112,6 +118,7 @@ class ChunkWriter {
   Result<> keep_up(ChunkCategory& c, Instant now, uint32_t today);
   Result<> begin_empty(ChunkCategory& c, uint32_t today);
   // Recovery.
+  Result<> recover_waiting(std::vector<ChunkWork>& group);
   Result<> recover(ChunkCategory& c);
   Result<> cut_back(ChunkCategory& c, const ChunkMark& mark);
   Result<> remove_unhappened(ChunkCategory& c, ChunkName name);
@@ -141,6 +148,7 @@ class ChunkWriter {
   OpenFiles& open_;
   CutBytes& cut_;
   std::string directory_;
+  GroupSync sync_;
   std::string buffer_;
   std::vector<ChunkCategory*> touched_;    // of the group being written
   std::vector<ChunkCategory*> take_back_;  // categories whose pieces did not happen

@@ -60,6 +60,20 @@ Result<> GatheredWrite::finish() {
   return {};
 }
 
+Result<> GroupSync::begin(size_t expected) {
+  whole_.reset();
+  if (expected <= each_max_) return {};
+  PH_ASSIGN(whole_, files_.file_system(directory_));
+  return {};
+}
+
+Result<> GroupSync::end() {
+  if (!whole_) return {};
+  Result<> synced = whole_->sync();
+  whole_.reset();
+  return synced;
+}
+
 void CutBytes::save(port::File& from, uint64_t begin, uint64_t end, const std::string& name) {
   if (begin >= end) return;
   bytes_ += end - begin;

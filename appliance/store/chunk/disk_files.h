@@ -40,6 +40,29 @@ class OpenFiles {
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_path_;
 };
 
+/// The syncs of one step of a group: each by itself, or, where there are many, one of the whole file system at the end.
+/// A sync of a new file costs a commit of the file system's journal: 3,000 of them would keep everybody's
+/// acknowledgements waiting for many seconds.
+class GroupSync {
+ public:
+  GroupSync(port::Files& files, std::string directory, size_t each_max)
+      : files_(files), directory_(std::move(directory)), each_max_(each_max) {}
+  /// Before the first write of a step with `expected` files to sync.
+  Result<> begin(size_t expected);
+  Result<> file(port::File& f) { return whole_ ? Result<>() : f.sync(); }
+  Result<> directory(const std::string& path) { return whole_ ? Result<>() : files_.sync_directory(path); }
+  /// What was given since begin() is durable, or all of it has failed.
+  Result<> end();
+  /// The step failed otherwise: what follows is synced by itself.
+  void abandon() { whole_.reset(); }
+
+ private:
+  port::Files& files_;
+  std::string directory_;
+  size_t each_max_;
+  std::unique_ptr<port::FileSystem> whole_;
+};
+
 /// Consecutive bytes from many slices, written in few calls. Small slices are gathered in `buffer`, which the owner
 /// keeps between groups; big ones are written as they are.
 class GatheredWrite {

@@ -82,8 +82,9 @@ class Sink final : public FilesSink {
         committer_(committer),
         open_files_(files),
         cut_(files, options_.state_directory + "/cut"),
-        chunk_writer_(files, store, open_files_, cut_, options_.directory),
-        plain_writer_(files, store, open_files_, cut_, options_.directory, options_.state_directory + "/journal"),
+        chunk_writer_(files, store, open_files_, cut_, options_.directory, options_.sync_each_max),
+        plain_writer_(files, store, open_files_, cut_, options_.directory, options_.state_directory + "/journal",
+                      options_.sync_each_max),
         rotation_timer_(loop.make_timer()),
         retry_timer_(loop.make_timer()) {}
 

@@ -47,6 +47,7 @@ struct FilesSinkOptions {
   std::vector<CategoryOptions> categories;
   size_t categories_max = limits::kCategoriesMax;
   bool utc = false;           // dates in chunk names: UTC instead of the process's zone (TZ)
+  size_t sync_each_max = 32;  // files of a group that are synced one by one; more: their file system as a whole
   uint64_t disk_reserve = 0;  // a group that would leave less than this free fails with file.no_space
 };
 

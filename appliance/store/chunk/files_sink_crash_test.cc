@@ -101,15 +101,18 @@ void workload(SinkFixture& f, Model& model, Random& random) {
   f.advance(2s);
 }
 
-class CrashAt : public testing::TestWithParam<bool> {};
+/// Whether the power goes or only the process, and how many files of a group are synced one by one.
+class CrashAt : public testing::TestWithParam<std::tuple<bool, size_t>> {};
 
 TEST_P(CrashAt, any_operation_then_recovery_keeps_committed_lines_once_and_in_order) {
-  bool power = GetParam(), crashed = true;
+  auto [power, sync_each_max] = GetParam();
+  bool crashed = true;
   uint64_t at = 1;
   for (; crashed; ++at) {
     SCOPED_TRACE("operation " + std::to_string(at));
     SinkFixture f(at);
     f.options.categories = {{.masks = {}, .chunk_max = 200}};
+    f.options.sync_each_max = sync_each_max;
     f.restart();
     Model model(f);
     Random random(at);
@@ -127,15 +130,17 @@ TEST_P(CrashAt, any_operation_then_recovery_keeps_committed_lines_once_and_in_or
     settle(f, model);
     if (HasFatalFailure()) return;
   }
-  EXPECT_GT(at, 50u);
+  EXPECT_GT(at, 35u);
 }
 
 TEST_P(CrashAt, any_store_write_then_recovery_keeps_committed_lines_once_and_in_order) {
-  bool power = GetParam(), crashed = true;
+  auto [power, sync_each_max] = GetParam();
+  bool crashed = true;
   for (uint64_t at = 1; crashed; ++at) {
     SCOPED_TRACE("store write " + std::to_string(at));
     SinkFixture f(at);
     f.options.categories = {{.masks = {}, .chunk_max = 200}};
+    f.options.sync_each_max = sync_each_max;
     f.restart();
     Model model(f);
     Random random(at);
@@ -156,8 +161,11 @@ TEST_P(CrashAt, any_store_write_then_recovery_keeps_committed_lines_once_and_in_
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(FilesSink, CrashAt, testing::Bool(),
-                         [](const auto& p) { return p.param ? "power_cut" : "kill"; });
+INSTANTIATE_TEST_SUITE_P(FilesSink, CrashAt, testing::Combine(testing::Bool(), testing::Values(0, 32)),
+                         [](const auto& p) {
+                           return std::string(std::get<0>(p.param) ? "power_cut" : "kill") +
+                                  (std::get<1>(p.param) ? "_each_synced" : "_synced_together");
+                         });
 
 /// One step of a life in which everything happens.
 void live(SinkFixture& f, Model& model, Random& random) {
@@ -183,9 +191,9 @@ void live(SinkFixture& f, Model& model, Random& random) {
         break;
       }
       auto op =
-          std::vector{test::FileOp::write,  test::FileOp::sync,     test::FileOp::create,
-                      test::FileOp::unlink, test::FileOp::truncate, test::FileOp::symlink,
-                      test::FileOp::list,   test::FileOp::stat,     test::FileOp::sync_directory}[random.below(9)];
+          std::vector{test::FileOp::write,    test::FileOp::sync,          test::FileOp::create, test::FileOp::unlink,
+                      test::FileOp::truncate, test::FileOp::symlink,       test::FileOp::list,   test::FileOp::sync_all,
+                      test::FileOp::stat,     test::FileOp::sync_directory}[random.below(10)];
       uint64_t every = 1 + random.below(3);
       f.files.fault = [op, every, n = uint64_t{0}](test::FileOp o, const std::string& p) mutable {
         return o == op && p.starts_with("/srv") && ++n % every == 0 ? std::optional(Error{port::file_errors::failed, p})
@@ -225,6 +233,7 @@ TEST(FilesSink, agrees_with_a_naive_receiver_through_faults_crashes_and_wanderin
     f.options.categories = {{.masks = {"b*"}, .chunk_max = 1000, .chunk_interval = 2s},
                             {.masks = {}, .chunk_max = 150}};
     f.heals_store = true;
+    f.options.sync_each_max = seed % 3 == 0 ? 32 : seed % 3 - 1;
     f.restart();
     Model model(f);
     Random random(seed * 7919);

@@ -118,14 +118,21 @@ Result<> PlainWriter::ask_store() {
 Result<> PlainWriter::copy_backlog() {
   if (backlog_.empty()) return {};
   port::WriteBatch assignments;
+  PH_TRY(sync_.begin(backlog_.size()));
   for (Copy& copy : backlog_) PH_TRY(resolve(copy, assignments));
   if (!assignments.empty()) {
-    PH_TRY(files_.sync_directory(directory_));
+    PH_TRY(sync_.directory(directory_));
+    PH_TRY(sync_.end());
     PH_TRY(store_.write(assignments, true));
     for (Copy& copy : backlog_) copy.category->stored = copy.to;
   }
   attempted_ = true;
+  PH_TRY(sync_.begin(backlog_.size()));
   for (Copy& copy : backlog_) PH_TRY(write(copy));
+  if (Result<> synced = sync_.end(); !synced) {
+    for (const Copy& copy : backlog_) open_.close(copy.path);
+    return synced;
+  }
   next_mark_.copied = mark_.end;
   copied_ = wrote_ = true;
   return {};
@@ -159,7 +166,7 @@ Result<> PlainWriter::assign(Copy& copy, bool exists, port::WriteBatch& assignme
   PH_ASSIGN(auto file, files_.open(copy.category->path, port::OpenMode::write_create));
   PH_ASSIGN(port::FileStat stat, file->stat());
   if (!exists) {
-    PH_TRY(file->sync());
+    PH_TRY(sync_.file(*file));
     ++counters_.files;
   }
   copy.path = copy.category->path;
@@ -186,7 +193,7 @@ Result<> PlainWriter::write(Copy& copy) {
   GatheredWrite out(*file, copy.to.offset, buffer_);
   for (const Slice& s : copy.lines) PH_TRY(out.add(s.view()));
   PH_TRY(out.finish());
-  if (Result<> synced = file->sync(); !synced) {
+  if (Result<> synced = sync_.file(*file); !synced) {
     open_.close(copy.path);
     return synced;
   }

@@ -44,12 +44,13 @@ struct PlainCounters {
 class PlainWriter {
  public:
   PlainWriter(port::Files& files, port::KeyedStore& store, OpenFiles& open_files, CutBytes& cut, std::string directory,
-              std::string journal_directory)
+              std::string journal_directory, size_t sync_each_max)
       : files_(files),
         store_(store),
         open_(open_files),
         cut_(cut),
         directory_(std::move(directory)),
+        sync_(files, directory_, sync_each_max),
         journal_(files, std::move(journal_directory)) {}
 
   /// At start: finds what is in the journal and not known to be copied.
@@ -86,6 +87,7 @@ class PlainWriter {
   OpenFiles& open_;
   CutBytes& cut_;
   std::string directory_;
+  GroupSync sync_;
   Journal journal_;
   std::string buffer_;
   JournalMark mark_;       // what the store says

@@ -193,6 +193,7 @@ TEST(PlainLogLife, agrees_with_a_naive_log_through_rotations_faults_and_crashes)
     SCOPED_TRACE("seed " + std::to_string(seed));
     SinkFixture f(seed);
     f.options.categories = {{.masks = {}, .mode = FileMode::plain}};
+    f.options.sync_each_max = seed % 2 ? 32 : 0;
     f.restart();
     Random random(seed * 131);
     std::vector<std::pair<size_t, std::string>> batches;

@@ -84,6 +84,7 @@ void Committer::launch() {
 void Committer::complete(std::shared_ptr<Group> group) {
   if (group->flushed && !group->stored) {
     ++store_failures_;
+    trouble_ = group->stored.error();
     log_error("store_write_failed", {{"error", group->stored.error().to_string()}});
     retry_->start(kStoreRetry, [this, group] {
       disk_.run([group, &store = store_] { group->store_entries(store); },
@@ -94,8 +95,10 @@ void Committer::complete(std::shared_ptr<Group> group) {
     return;
   }
   busy_ = false;
+  trouble_.reset();
   std::shared_ptr<Group> behind;
   if (!group->outcome) {
+    trouble_ = group->outcome.error();
     log_error("group_commit_failed", {{"error", group->outcome.error().to_string()}});
     behind = gather();
     behind->outcome = group->outcome;

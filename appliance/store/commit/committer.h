@@ -17,6 +17,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -54,6 +55,8 @@ class Committer {
   bool busy() const { return busy_; }
   uint64_t groups() const { return groups_; }
   uint64_t store_failures() const { return store_failures_; }
+  /// Why the last group failed, or still waits for its store write; nothing once one succeeded.
+  const std::optional<Error>& trouble() const { return trouble_; }
 
  private:
   struct Request {
@@ -76,6 +79,7 @@ class Committer {
   bool scheduled_ = false;
   uint64_t groups_ = 0;
   uint64_t store_failures_ = 0;
+  std::optional<Error> trouble_;
   std::unique_ptr<port::Timer> retry_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted tasks outlive us at shutdown
 };

@@ -63,6 +63,8 @@ TEST_F(CommitterTest, a_failed_participant_fails_the_whole_group) {
   ask({&bad}, "y");
   loop.run_posted();
   EXPECT_EQ(done, (std::vector<std::string>{"x failed", "y failed"}));
+  ASSERT_TRUE(committer.trouble().has_value());
+  EXPECT_EQ(committer.trouble()->detail, "bad");
   EXPECT_FALSE(stored("x") || stored("size/good") || stored("y") || stored("size/bad"));
   EXPECT_EQ(good.log, std::vector<std::string>{"failed"});
   EXPECT_EQ(bad.log, std::vector<std::string>{"failed"});
@@ -97,10 +99,12 @@ TEST_F(CommitterTest, a_failed_store_write_is_made_again_until_it_is_taken) {
   EXPECT_TRUE(done.empty());
   EXPECT_TRUE(a.log.empty());
   EXPECT_EQ(committer.store_failures(), 4u);
+  EXPECT_TRUE(committer.trouble().has_value());
   store.fail_writes = false;
   loop.advance(1s);
   EXPECT_EQ(done, (std::vector<std::string>{"x ok", "y ok"}));
   EXPECT_EQ(a.log, (std::vector<std::string>{"ok", "ok"}));
+  EXPECT_FALSE(committer.trouble().has_value());
 }
 
 TEST_F(CommitterTest, what_comes_during_a_write_forms_the_next_group) {

@@ -113,7 +113,9 @@ DeadLetterFiles::~DeadLetterFiles() = default;
 Result<> DeadLetterFiles::append(const std::vector<port::DeadLetter>& letters) {
   std::map<std::string, std::vector<const port::DeadLetter*>> by_route;
   for (const auto& l : letters) by_route[l.route].push_back(&l);
-  for (const auto& [name, theirs] : by_route) {
+  for (const auto& entry : by_route) {
+    const std::string& name = entry.first;
+    const auto& theirs = entry.second;
     Route* route = nullptr;
     PH_ASSIGN(route, open(name));
     std::string frames;

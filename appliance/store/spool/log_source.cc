@@ -223,6 +223,10 @@ void LogSource::move_to(uint64_t settled) {
       state_.dropped += o.events;
       state_.dropped_damaged += o.events;
     }
+    if (o.fate == Fate::expired) {
+      state_.dropped += o.events;
+      state_.dropped_expired += o.events;
+    }
     out_.pop_front();
   }
   std::erase_if(state_.drops, [this](const Drop& d) { return d.last <= state_.settled; });
@@ -251,14 +255,23 @@ void LogSource::far_advanced(StreamId stream, uint64_t far) {
   dirty();
 }
 
-void LogSource::rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) {
-  if (stream != stream_) return;
+/// False if nothing of it is on its way any more.
+bool LogSource::set_fate(uint64_t first, uint64_t last, Fate fate) {
   auto at = std::lower_bound(out_.begin(), out_.end(), first, [](const Out& o, uint64_t f) { return o.last <= f; });
-  if (at == out_.end()) return;
+  if (at == out_.end()) return false;
   for (; at != out_.end(); ++at) {
-    if (at->fate == Fate::deliver) at->fate = Fate::rejected;
+    if (at->fate == Fate::deliver) at->fate = fate;
     if (at->last >= last) break;
   }
+  return true;
+}
+
+void LogSource::expired(StreamId stream, uint64_t first, uint64_t last) {
+  if (stream == stream_) set_fate(first, last, Fate::expired);
+}
+
+void LogSource::rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) {
+  if (stream != stream_ || !set_fate(first, last, Fate::rejected)) return;
   Letter letter;
   letter.letter = {loop_.wall_now(), options_.route, options_.target, {}, reason, stream, first, last, block};
   if (auto decoded = event::decode(block)) {
@@ -270,9 +283,12 @@ void LogSource::rejected(StreamId stream, uint64_t first, uint64_t last, Slice b
   write_letters();
 }
 
-void LogSource::rerouted_unasked(uint64_t events) {
+void LogSource::rerouted_unasked(uint64_t events, port::Task durable) {
+  PH_ASSERT(!local_, "a sink of this node has nobody to ask");
   state_.maybe_duplicate += events;
+  count_waiters_.push_back(std::move(durable));
   dirty();
+  persist();
 }
 
 void LogSource::drop_oldest(uint64_t bytes_max) {
@@ -307,6 +323,7 @@ port::TargetCounters LogSource::counters() const {
   }
   c.in = log_.durable_events() - state_.began;
   c.dropped = state_.dropped;
+  c.dropped_expired = state_.dropped_expired;
   c.dead_lettered = state_.dead_lettered;
   c.delivered = state_.events - state_.began - (state_.dropped - undelivered) - state_.dead_lettered;
   c.duplicate = state_.duplicate;

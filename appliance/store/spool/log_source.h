@@ -11,8 +11,9 @@
 //                      far that has come, because writing it earlier would pass data that is not durable yet
 //
 // Store entries, prefix s/<route>/t/<target>/ (integers varint unless said otherwise):
-//   cursor  u8 version 1, settled, events before settled, events before where this target began, dropped, of which
-//           damaged, dead-lettered, duplicate, maybe duplicate, number of drops, each: first, last - first, events
+//   cursor  u8 version 2, settled, events before settled, events before where this target began, dropped, of which
+//           damaged, dead-lettered, duplicate, maybe duplicate, number of drops, each: first, last - first, events;
+//           then, not in version 1: of the dropped, expired
 //   stream  u8 version 1, u64 log epoch, u64 stream id, far, number of receivers, each sized
 //   dead/<u64 key first>  a dead letter (dead_letters.h) whose file is not durable yet, or was not when the cursor
 //   passed
@@ -92,7 +93,8 @@ class LogSource final : public port::EventSource {
   port::WriteBatch advance_entries(StreamId stream, uint64_t settled, uint64_t events) override;
   void far_advanced(StreamId stream, uint64_t far) override;
   void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) override;
-  void rerouted_unasked(uint64_t events) override;
+  void expired(StreamId stream, uint64_t first, uint64_t last) override;
+  void rerouted_unasked(uint64_t events, port::Task durable) override;
   void renew(StreamId stream) override;
   void on_closed(std::move_only_function<void(StreamId)> closed) override { closed_ = std::move(closed); }
   port::TargetCounters counters() const override;
@@ -109,7 +111,7 @@ class LogSource final : public port::EventSource {
   void persist_now(port::Task done);
 
  private:
-  enum class Fate : uint8_t { deliver, damaged, dropped, rejected };
+  enum class Fate : uint8_t { deliver, damaged, dropped, rejected, expired };
   /// A block that was handed out and is not settled.
   struct Out {
     uint64_t last;
@@ -133,6 +135,7 @@ class LogSource final : public port::EventSource {
     uint64_t began = 0;   // events before where this target began
     uint64_t dropped = 0;
     uint64_t dropped_damaged = 0;
+    uint64_t dropped_expired = 0;
     uint64_t dead_lettered = 0;
     uint64_t duplicate = 0;
     uint64_t maybe_duplicate = 0;
@@ -158,6 +161,7 @@ class LogSource final : public port::EventSource {
 
   const Record* peek(uint64_t position) const;
   Drop* drop_at(uint64_t position);
+  bool set_fate(uint64_t first, uint64_t last, Fate fate);
   void hand_out(const Record& record, std::string& packed, uint64_t& events);
   void hand_out_drop(const Drop& drop, std::string& packed);
   void rewind();
@@ -211,6 +215,7 @@ class LogSource final : public port::EventSource {
   bool writing_letters_ = false;
   uint64_t durable_settled_ = 0;
   std::vector<port::Task> after_persist_;
+  std::vector<port::Task> count_waiters_;  // run once the counters as they are now are durable
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -11,6 +11,7 @@ namespace ph::spool {
 namespace {
 
 constexpr uint8_t kVersion = 1;
+constexpr uint8_t kCursorVersion = 2;
 constexpr Duration kRetryAfter = 1s;
 constexpr size_t kReceiversMax = 256;   // addresses that one upstream ever used; more: the first ones are asked
 constexpr size_t kLettersMax = 10'000;  // not durable yet; then next() waits
@@ -36,18 +37,20 @@ std::string LogSource::letter_key(uint64_t first) const {
 }
 
 std::string LogSource::encode(const State& s) {
-  std::string out(1, static_cast<char>(kVersion));
+  std::string out(1, static_cast<char>(kCursorVersion));
   for (uint64_t n : {s.settled, s.events, s.began, s.dropped, s.dropped_damaged, s.dead_lettered, s.duplicate,
                      s.maybe_duplicate, uint64_t{s.drops.size()}})
     put_varint(out, n);
   for (const Drop& d : s.drops)
     for (uint64_t n : {d.first, d.last - d.first, d.events}) put_varint(out, n);
+  put_varint(out, s.dropped_expired);
   return out;
 }
 
 bool LogSource::decode(ByteView bytes, State& s) {
   Reader in(bytes);
-  bool known = in.fixed<uint8_t>() == kVersion;
+  const auto version = in.fixed<uint8_t>();
+  const bool known = version == 1 || version == kCursorVersion;
   for (uint64_t* n : {&s.settled, &s.events, &s.began, &s.dropped, &s.dropped_damaged, &s.dead_lettered, &s.duplicate,
                       &s.maybe_duplicate})
     *n = in.varint();
@@ -57,6 +60,7 @@ bool LogSource::decode(ByteView bytes, State& s) {
     d.events = in.varint();
     s.drops.push_back(d);
   }
+  if (version >= 2) s.dropped_expired = in.varint();
   return known && in.ok() && in.at_end();
 }
 
@@ -111,9 +115,11 @@ void LogSource::persist() {
   struct Job {
     port::WriteBatch batch;
     State state;
+    std::vector<port::Task> counted;
     bool done = false;
   };
   auto job = std::make_shared<Job>();
+  job->counted = std::exchange(count_waiters_, {});
   if (std::exchange(stream_dirty_, false)) job->batch.put(key("stream"), encode_stream());
   port::Task run;
   if (local_) {
@@ -130,9 +136,15 @@ void LogSource::persist() {
   disk_.run(std::move(run), [this, alive = alive_, job] {
     if (!*alive) return;
     persisting_ = false;
-    if (!job->done) stream_dirty_ = true;
-    bool again = dirty_ && job->done && !after_persist_.empty();
+    if (!job->done) {
+      stream_dirty_ = true;
+      std::move(count_waiters_.begin(), count_waiters_.end(), std::back_inserter(job->counted));
+      count_waiters_ = std::move(job->counted);
+    }
+    bool again = dirty_ && job->done && (!after_persist_.empty() || !count_waiters_.empty());
     persisted(job->done, job->state);
+    if (job->done)
+      for (port::Task& task : job->counted) task();
     if (again) return persist();
     for (port::Task& task : std::exchange(after_persist_, {})) task();
   });

@@ -5,6 +5,7 @@
 #include "base/coding.h"
 #include "base/log.h"
 #include "codec/event/block.h"
+#include "store/spool/segment_format.h"
 #include "support/manual_loop.h"
 #include "support/memory_files.h"
 #include "support/memory_store.h"
@@ -278,6 +279,51 @@ TEST_F(LogSourceTest, a_dead_letter_that_cannot_be_written_is_in_the_store_befor
   loop.advance(5s);
   EXPECT_TRUE(dead.letters.empty()) << "forgotten once written";
   EXPECT_EQ(source().counters().dead_lettered, 1u);
+  balanced();
+}
+
+TEST_F(LogSourceTest, expired_events_count_as_dropped_when_they_are_passed) {
+  append(10);
+  std::vector<port::Batch> batches;
+  pull(10'000, &batches);
+  ASSERT_EQ(batches.size(), 1u);
+  const StreamId stream = batches[0].stream;
+  const uint64_t first = batches[0].first;
+  source().expired(stream, first + 3, first + 4);
+  source().expired(StreamId{stream.value + 2}, first + 5, first + 6);
+  EXPECT_EQ(source().counters().dropped, 0u);
+  source().advanced(stream, batches[0].last, 9, 0);
+  for (int boot = 0; boot < 2; ++boot) {
+    auto c = source().counters();
+    EXPECT_EQ(c.delivered, 9u);
+    EXPECT_EQ(c.dropped, 1u);
+    EXPECT_EQ(c.dropped_expired, 1u);
+    balanced();
+    source().persist_now([] {});
+    loop.run_posted();
+    start();
+  }
+}
+
+TEST_F(LogSourceTest, reads_the_cursor_of_version_1) {
+  append(4);
+  advance_all([&] {
+    std::vector<port::Batch> batches;
+    pull(10'000, &batches);
+    return batches;
+  }());
+  source().persist_now([] {});
+  loop.run_posted();
+  const std::string at = store_prefix("r") + "t/fra/cursor";
+  std::string entry = store.get(at).value().value();
+  ASSERT_EQ(entry[0], 2);
+  entry[0] = 1;
+  entry.pop_back();
+  port::WriteBatch old;
+  old.put(at, entry);
+  ASSERT_TRUE(store.write(old, true));
+  start();
+  EXPECT_EQ(source().counters().delivered, 4u);
   balanced();
 }
 

@@ -1,0 +1,76 @@
+// What the node knows to be wrong: asked of every part once a second, and whenever someone wants the status.
+#include "wire_node.h"
+
+namespace ph {
+namespace {
+
+constexpr Duration kAlarmInterval = 1s;
+
+bool no_space(const Error& e) {
+  return e.code == io::store_errors::no_space || e.code == port::file_errors::no_space;
+}
+
+std::string_view code_or_full(const Error& e, std::string_view otherwise) {
+  return no_space(e) ? "disk_full" : otherwise;
+}
+
+void add(std::vector<admin::Alarm>& to, std::string_view code, std::string about, std::string text) {
+  to.push_back({std::string(code), std::move(about), std::move(text), {}});
+}
+
+}  // namespace
+
+void Node::update_alarms() {
+  std::vector<admin::Alarm> wrong;
+  add_store_alarms(wrong);
+  add_spool_alarms(wrong);
+  add_link_alarms(wrong);
+  alarms_.update(std::move(wrong), loop_.wall_now());
+}
+
+void Node::watch_alarms() {
+  update_alarms();
+  alarm_timer_->start(kAlarmInterval, [this] { watch_alarms(); });
+}
+
+void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
+  for (const io::StoreFinding& f : store_->findings()) add(to, f.code, "store", f.detail);
+  auto store = store_->trouble();
+  if (store) add(to, code_or_full(*store, "store_write_failed"), "store", store->to_string());
+  // A group that waits for its store write says the same once more.
+  if (committer_->trouble() && !store)
+    add(to, code_or_full(*committer_->trouble(), "group_commit_failed"), "files", committer_->trouble()->to_string());
+  if (uint64_t n = access_->unreadable())
+    add(to, "access_records_unreadable", "store", std::to_string(n) + " users, rules or bans do not count");
+  if (!files_sink_) return;
+  if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble())
+    add(to, why.find(port::file_errors::no_space.name()) == why.npos ? "files_not_written" : "disk_full",
+        "receiver.dir", why);
+}
+
+void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
+  for (size_t i = 0; i < spools_.size(); ++i) {
+    if (!spools_[i].log) continue;
+    std::string about = "spool " + settings_.routes[i].name;
+    if (uint64_t n = spools_[i].log->stats().quarantined)
+      add(to, "records_quarantined", about,
+          std::to_string(n) + " damaged records since it was made; see posthouse spool check");
+    if (spools_[i].full()) add(to, "spool_full", about, "intake of this route is stopped");
+  }
+}
+
+void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
+  for (const auto& u : upstreams_) {
+    relay::UpstreamStatus s = u->status();
+    bool ready = false;
+    for (const auto& r : s.receivers) ready |= r.state == link::ReceiverState::ready;
+    if (!ready) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
+    if (s.renewed)
+      add(to, "stream_renewed", "upstream " + s.name,
+          std::to_string(s.renewed) + " streams: a receiver knew more of them than this node, which was rolled back");
+  }
+  if (size_t held = intake_ ? intake_->held_streams() : 0)
+    add(to, "streams_held", "receiver", std::to_string(held) + " streams are held back");
+}
+
+}  // namespace ph

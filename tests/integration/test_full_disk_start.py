@@ -1,0 +1,163 @@
+"""S6 for a node that starts: a full data_dir, or a damaged store, is waited for and told, and ends no process."""
+import json
+import os
+import subprocess
+import time
+
+import link
+import pytest
+import readers
+import writers
+from node import MIB
+from waiting import holds_for, wait_until
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Mounts a small file system at a folder."""
+    mounted = []
+
+    def mount(path, size):
+        path.mkdir(parents=True, exist_ok=True)
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]).returncode != 0:
+            pytest.skip("cannot mount a tmpfs")
+        mounted.append(path)
+    yield mount
+    for path in mounted:
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+def fill(path):
+    """To the last byte."""
+    with open(path, "wb", buffering=0) as ballast:
+        for size in (65536, 4096, 1):
+            try:
+                while True:
+                    ballast.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def alarm_codes(node):
+    return {a["code"] for a in (node.status_or_none() or {}).get("alarms", [])}
+
+
+def status_text(node):
+    return subprocess.run([str(node.program), "status", "--socket", str(node.folder / "api.sock")], capture_output=True,
+                          text=True, timeout=10).stdout
+
+
+def check_resumes(node, ballast):
+    """Waits and says so; ready within 5 s of there being room."""
+    node.launch()
+    wait_until(lambda: "disk_full" in alarm_codes(node), 20, node.log)
+    assert "ALARM disk_full data_dir" in status_text(node)
+    holds_for(node.running, 3)
+    assert "posthouse_ready" not in node.log()
+    ballast.unlink()
+    begun = time.monotonic()
+    node.wait_ready(5)
+    print(f"ready {time.monotonic() - begun:.1f} s after there was room")
+    wait_until(lambda: "disk_full" not in alarm_codes(node), 5)
+
+
+def test_a_first_start_on_a_full_disk(net, small_disk):
+    far = net.receiver("far")
+    edge = net.edge("edge", [far])
+    far.start()
+    small_disk(edge.data, "32m")
+    writers.append_lines(edge.source_dir / "clicks/1.log", "s", 0, 100)
+    fill(edge.data / "ballast")
+    check_resumes(edge, edge.data / "ballast")
+    net.wait_drained()
+    readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 100})
+    net.stop()
+
+
+def test_a_restart_on_a_full_disk_loses_nothing(net, small_disk):
+    far = net.receiver("far")
+    relay = net.relay("relay", [far])
+    small_disk(relay.data, "32m")
+    edge = net.edge("edge", [relay])
+    edge.start()
+    relay.start()
+    writers.append_lines(edge.source_dir / "clicks/1.log", "s", 0, 1000)
+    wait_until(lambda: relay.status_or_none() and relay.route("all")["queued"] == 1000, 20)
+    relay.kill()
+    fill(relay.data / "ballast")
+    check_resumes(relay, relay.data / "ballast")
+    far.start()
+    writers.append_lines(edge.source_dir / "clicks/1.log", "s", 1000, 1000)
+    net.wait_drained()
+    readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 2000})
+    net.stop()
+
+
+def test_a_waiting_node_stops_when_it_is_told_to(net, small_disk):
+    far = net.receiver("far")
+    small_disk(far.data, "16m")
+    fill(far.data / "ballast")
+    far.launch()
+    wait_until(lambda: "disk_full" in alarm_codes(far), 20, far.log)
+    far.stop()
+
+
+def damage(path):
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 7):
+        data[at] ^= 0x55
+    path.write_bytes(data)
+
+
+def test_a_damaged_store_is_told_and_waited_for(net):
+    """Both the store and its journal are gone bad: nothing is taken in, nothing is cut, until someone restores it."""
+    far = net.receiver("far")
+    far.start()
+    peer = link.Peer(far.link_port)
+    assert peer.greet()[0] == link.HELLO
+    peer.resume(1)
+    peer.send(link.events("clicks", b"one\n", 0, peer.node))
+    peer.wait_for(link.ACK)
+    peer.close()
+    far.kill()
+    kept = {path: path.read_bytes() for path in far.data.glob("store*/*") if path.suffix in (".log", ".jnl")}
+    assert len(kept) == 2
+    for path in kept:
+        damage(path)
+    far.launch()
+    wait_until(lambda: "store_damaged" in alarm_codes(far), 20, far.log)
+    holds_for(far.running, 2)
+    alarm = json.loads(json.dumps(far.status()["alarms"][0]))
+    assert alarm["about"] == "data_dir" and alarm["since_ms"] > 0
+    for path, data in kept.items():
+        path.write_bytes(data)
+    far.wait_ready(5)
+    assert readers.lines(far.events_dir, "clicks") == [b"one"]
+    net.stop()
+
+
+def test_a_damaged_log_is_mended_from_the_journal_and_told(net):
+    far = net.receiver("far")
+    far.start()
+    peer = link.Peer(far.link_port)
+    assert peer.greet()[0] == link.HELLO
+    peer.resume(1)
+    peer.send(link.events("clicks", b"one\n", 0, peer.node))
+    peer.wait_for(link.ACK)
+    far.kill()
+    for path in (far.data / "store").glob("*.log"):
+        damage(path)
+    far.start()
+    assert alarm_codes(far) & {"store_log_damaged", "store_keys_restored"}
+    again = link.Peer(far.link_port)
+    again.node = peer.node
+    assert again.greet()[0] == link.HELLO
+    again.resume(1)
+    again.send(link.events("clicks", b"one\n", 0, peer.node))
+    assert link.read_ack(again.wait_for(link.ACK)[1])["duplicates"] == 1, "the ranges are known"
+    again.close()
+    assert sum(path.stat().st_size for path in far.data.glob("store.damaged/*")) < 16 * MIB
+    net.stop()
+    assert readers.lines(far.events_dir, "clicks") == [b"one"]
