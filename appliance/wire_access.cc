@@ -47,6 +47,9 @@ std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMet
       case settings::AuthMethod::jwt:
         out.push_back(broker::AuthMethod::jwt);
         break;
+      case settings::AuthMethod::http:
+        out.push_back(broker::AuthMethod::http);
+        break;
     }
   }
   return out;
@@ -113,6 +116,10 @@ void Node::set_broker_access(broker::BrokerOptions& options) {
   options.security.jobs = jobs_.get();
   options.security.jwt_keys = jwt_keys_;
   if (from.jwt) options.security.jwt_claims = {from.jwt->username_claim, from.jwt->acl_claim_name};
+  if (from.http) {
+    const auto at = port::parse_endpoint(from.http->address);  // checked with the settings
+    if (at) options.security.http = {*at, from.http->path, from.http->request_timeout, from.http->requests_max};
+  }
   options.security.flapping = {from.flapping.enable, from.flapping.max_count, from.flapping.window_time};
   options.security.on_flapping = [this, ban_time = from.flapping.ban_time](const std::string& client_id) {
     loop_.post([this, ban_time, client_id] {

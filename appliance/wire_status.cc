@@ -168,6 +168,7 @@ void Node::fill_services(admin::Status& s) const {
                             {"publish_denied", b.publish_denied},
                             {"subscribe_denied", b.subscribe_denied},
                             {"logins_expired", b.logins_expired},
+                            {"http_unreachable", b.http_unreachable},
                             {"flapping", b.flapping},
                             {"connections_over_rate", b.connections_over_rate},
                             {"throttled", b.throttled},

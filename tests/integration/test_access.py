@@ -2,11 +2,13 @@
 import base64
 import hashlib
 import hmac
+import http.server
 import json
 import os
 import socket
 import struct
 import subprocess
+import threading
 import time
 
 import pytest
@@ -572,3 +574,55 @@ def test_a_client_is_put_out_when_its_token_ends(gateway, subscribe):
     assert "Subscribed" in sub.text()
     wait_until(lambda: mqtt(node, "logins_expired") == 1, SECONDS, sub.text)
     clients_connected(node, 0)
+
+
+# --- an HTTP server decides
+
+@pytest.fixture
+def decider():
+    """A server that is asked: answers[user] is status and document, or a callable that makes them."""
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.server.asked.append(asked)
+            status, document = self.server.answers.get(asked.get("username"), (200, {"result": "ignore"}))
+            body = json.dumps(document).encode() if document is not None else b""
+            self.server.release.wait(SECONDS)
+            self.send_response(status)
+            if status != 204:
+                self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.asked, server.answers, server.release = [], {}, threading.Event()
+    server.release.set()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.release.set()
+    server.shutdown()
+    server.server_close()
+
+
+def test_an_http_server_decides(gateway, decider):
+    node = gateway({"http": {"url": f"http://127.0.0.1:{decider.server_address[1]}/auth", "request_timeout": "2s"},
+                    "authz": {"no_match": "deny"}}, {"allow_anonymous": False})
+    decider.answers.update({"good": (200, {"result": "allow", "acl": {"pub": ["own/#"]}}), "root": (200, {"result": "allow", "is_superuser": True}),
+                            "bad": (200, {"result": "deny"}), "empty": (204, None), "broken": (500, {"result": "allow"})})
+    assert "Not authorized" not in pub(node, "own/x", "good:p", "5", 1, "m", "-i", "c7")[1]
+    asked = decider.asked[-1]
+    assert (asked["clientid"], asked["username"], asked["password"], asked["peerhost"]) == ("c7", "good", "p", "127.0.0.1")
+    assert "Not authorized" in pub(node, "other", "good:p", "5")[1]
+    assert "Not authorized" not in pub(node, "other", "root:p", "5")[1]
+    assert pub(node, "x", "empty:p", "5")[0] == 0
+    for user in ("bad:p", "broken:p", "unknown:p"):
+        assert refused(pub(node, "x", user)), user
+    decider.release.clear()  # it hangs: the client is told within the bound
+    assert pub(node, "x", "good:p")[0] != 0
+    assert mqtt(node, "http_unreachable") == 1
+    decider.release.set()
+    assert pub(node, "own/x", "good:p")[0] == 0

@@ -56,6 +56,7 @@ struct Counters {
   Counter banned;          // CONNECTs and connections of banned clients
   Counter publish_denied;  // PUBLISHes and wills that were not allowed
   Counter subscribe_denied;
+  Counter http_unreachable;       // questions about a client that nobody answered
   Counter logins_expired;         // connections whose credentials were over
   Counter flapping;               // clients found to connect and disconnect all the time
   Counter connections_over_rate;  // closed at once: too many a second

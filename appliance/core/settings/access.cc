@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "core/settings/address.h"
 #include "core/settings/auth_methods.h"
 #include "core/settings/key.h"
 #include "core/settings/rows.h"
@@ -44,6 +45,52 @@ const Table<Jwt>& jwt_table() {
           text("jwks_file", &Jwt::jwks_file, "A file with a JSON Web Key Set.").like("\"/etc/posthouse/jwks.json\""),
           text("username_claim", &Jwt::username_claim, "The claim with the user name; where it is missing: sub."),
           text("acl_claim_name", &Jwt::acl_claim_name, "The claim with the rules."),
+      });
+  return table;
+}
+
+Key<HttpAuthn> url_key() {
+  return {"url",
+          "string",
+          "",
+          "Where to ask: http://host:port/path.",
+          [](HttpAuthn& row, const Value& v, const Field& f) {
+            if (!f.expect(v, Value::Kind::string, "a string")) return;
+            constexpr std::string_view kScheme = "http://";
+            row.url = v.text;
+            std::string_view rest = v.text;
+            if (!rest.starts_with(kScheme))
+              return f.error(v.place, f.name() + " must begin with http://", "https is not supported in this version");
+            rest.remove_prefix(kScheme.size());
+            const size_t slash = rest.find('/');
+            row.path = slash == rest.npos ? "/" : rest.substr(slash);
+            row.address = rest.substr(0, slash);
+            const size_t bracket = row.address.rfind(']');
+            if (row.address.find(':', bracket == row.address.npos ? 0 : bracket) == row.address.npos)
+              row.address += ":80";
+            const auto parsed = parse_host_port(row.address, false);
+            const bool clean = row.path.find_first_of(" \r\n\t") == row.path.npos;
+            if (!parsed || !clean)
+              f.error(v.place, f.name() + ": " + (parsed ? "the path has white space in it" : parsed.error()));
+          },
+          nullptr,
+          "\"http://127.0.0.1:8080/mqtt/auth\"",
+          true};
+}
+
+const Table<HttpAuthn>& http_table() {
+  static const Table<HttpAuthn> table(
+      "broker.http", false,
+      "A server that is asked about each client that connects: POST with {clientid, username, password, peerhost}; "
+      "it answers {\"result\": \"allow\", \"deny\" or \"ignore\", \"is_superuser\": false, \"acl\": as in a token}, or "
+      "204 "
+      "for allow. No answer is like ignore, and a client that nobody else knows is then told that the server is "
+      "unavailable.",
+      {
+          url_key(),
+          duration("request_timeout", &HttpAuthn::request_timeout, 100ms, 60s, "For the whole answer."),
+          integer("requests_max", &HttpAuthn::requests_max, 1, 10'000,
+                  "Questions at once, for each worker; further clients are refused as busy."),
       });
   return table;
 }
@@ -210,8 +257,8 @@ const Table<OverloadProtection>& overload_table() {
 }  // namespace
 
 std::vector<TableInfo> access_tables() {
-  return {authn_table().info(), jwt_table().info(),      user_table().info(),    authz_table().info(),
-          rule_table().info(),  flapping_table().info(), overload_table().info()};
+  return {authn_table().info(), jwt_table().info(),  http_table().info(),     user_table().info(),
+          authz_table().info(), rule_table().info(), flapping_table().info(), overload_table().info()};
 }
 
 void read_access(const Value& broker, Access& into, Diagnostics& out) {
@@ -222,6 +269,7 @@ void read_access(const Value& broker, Access& into, Diagnostics& out) {
     if (jwt.secret.empty() && jwt.secret_file.empty() && jwt.public_key_file.empty() && jwt.jwks_file.empty())
       out.error(t->place, "[broker.jwt] has no key", "give it secret, secret_file, public_key_file or jwks_file");
   }
+  if (const Value* t = table_at(broker, "http", "broker.http", out)) http_table().read(*t, into.http.emplace(), out);
   if (const Value* t = table_at(broker, "authz", "broker.authz", out)) authz_table().read(*t, into.authz, out);
   if (const Value* t = table_at(broker, "flapping_detect", "broker.flapping_detect", out))
     flapping_table().read(*t, into.flapping, out);

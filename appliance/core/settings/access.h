@@ -18,11 +18,11 @@ namespace ph::settings {
 struct TableInfo;
 
 /// How a client's credentials may be checked, in the order given.
-enum class AuthMethod : uint8_t { users, certificate, jwt };
+enum class AuthMethod : uint8_t { users, certificate, jwt, http };
 enum class CertificateAs : uint8_t { none, username, clientid };
 
 struct Authn {
-  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::jwt, AuthMethod::users};
+  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::jwt, AuthMethod::users, AuthMethod::http};
   std::string password_file;  // empty: none
 };
 struct AccessUser {
@@ -45,6 +45,14 @@ struct Jwt {
   std::string username_claim = "username";
   std::string acl_claim_name = "acl";
 };
+/// A server that is asked about clients.
+struct HttpAuthn {
+  std::string url;
+  std::string address;  // out of it: "host:port",
+  std::string path;     // and the rest
+  Duration request_timeout = 5s;
+  uint32_t requests_max = 256;
+};
 struct FlappingDetect {
   bool enable = false;
   uint32_t max_count = 15;
@@ -60,6 +68,7 @@ struct Access {
   Authn authn;
   Authz authz;
   std::optional<Jwt> jwt;
+  std::optional<HttpAuthn> http;
   FlappingDetect flapping;
   OverloadProtection overload;
   std::vector<AccessUser> users;
@@ -69,7 +78,7 @@ struct Access {
 /// The tables inside [broker], for the schema.
 std::vector<TableInfo> access_tables();
 inline constexpr std::string_view kAccessInner[] = {
-    "authn", "jwt", "user", "authz", "acl", "flapping_detect", "overload_protection"};
+    "authn", "http", "jwt", "user", "authz", "acl", "flapping_detect", "overload_protection"};
 void read_access(const Value& broker, Access& into, Diagnostics& out);
 
 }  // namespace ph::settings

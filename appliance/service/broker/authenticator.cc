@@ -9,11 +9,13 @@ namespace ph::broker {
 
 using mqtt::ReasonCode;
 
-Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, session::Counters& counters)
+Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, port::Network& network,
+                             session::Counters& counters)
     : options_(options),
       crypto_(options.security.crypto),
       loop_(loop),
       counters_(counters),
+      http_(loop, network),
       policy_(options.security.policy) {
   if (crypto_) secret_ = crypto_->random(32);
 }
@@ -50,6 +52,8 @@ bool Authenticator::try_method(AuthMethod method, const AttemptPtr& attempt) {
       return try_certificate(attempt);
     case AuthMethod::jwt:
       return try_jwt(attempt);
+    case AuthMethod::http:
+      return try_http(attempt);
   }
   return true;
 }
@@ -57,7 +61,8 @@ bool Authenticator::try_method(AuthMethod method, const AttemptPtr& attempt) {
 void Authenticator::nobody_knows(const AttemptPtr& attempt) {
   const Login& login = attempt->login;
   if (attempt->any_knew && (login.username || login.password))
-    return refuse(attempt, ReasonCode::bad_user_name_or_password);
+    return refuse(attempt,
+                  attempt->unreachable ? ReasonCode::server_unavailable : ReasonCode::bad_user_name_or_password);
   if (!options_.anonymous_allowed(login.listener, login.peer)) return refuse(attempt, ReasonCode::not_authorized);
   attempt->done({});
 }
@@ -126,6 +131,44 @@ void Authenticator::run_job(const AttemptPtr& attempt, port::Task job, port::Tas
   Verdict busy;
   busy.reason = ReasonCode::server_busy;
   attempt->done(std::move(busy));
+}
+
+// --- HTTP
+
+bool Authenticator::try_http(const AttemptPtr& attempt) {
+  const HttpCheckOptions& options = options_.security.http;
+  if (options.endpoint.host.empty()) return true;
+  attempt->any_knew = true;
+  const Login& login = attempt->login;
+  const auto address = security::address_of_peer(login.peer);
+  const std::string question =
+      security::http_question(login.client_id, login.username, login.password,
+                              address ? address->to_string() : login.peer, login.certificate_name);
+  const bool asked = http_.ask(
+      options, question, [this, attempt](security::HttpVerdict verdict) { on_http(attempt, std::move(verdict)); });
+  if (asked) return false;
+  counters_.connects_shed.add();
+  Verdict busy;
+  busy.reason = ReasonCode::server_busy;
+  attempt->done(std::move(busy));
+  return false;
+}
+
+void Authenticator::on_http(const AttemptPtr& attempt, security::HttpVerdict verdict) {
+  using Result = security::HttpVerdict::Result;
+  if (verdict.result == Result::deny) return refuse(attempt, ReasonCode::bad_user_name_or_password);
+  if (verdict.result != Result::allow) {
+    if (verdict.result == Result::unreachable) {
+      counters_.http_unreachable.add();
+      attempt->unreachable = true;
+    }
+    return go_on(attempt);
+  }
+  Verdict out;
+  out.username = attempt->login.username;
+  out.superuser = verdict.superuser;
+  out.claims = std::move(verdict.rules);
+  attempt->done(std::move(out));
 }
 
 // --- tokens

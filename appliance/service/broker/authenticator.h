@@ -49,7 +49,7 @@ class Authenticator {
   using Done = std::move_only_function<void(Verdict)>;
   static constexpr size_t kVerifiedMax = 16'384;
 
-  Authenticator(const BrokerOptions& options, port::Loop& loop, session::Counters& counters);
+  Authenticator(const BrokerOptions& options, port::Loop& loop, port::Network& network, session::Counters& counters);
 
   /// `done` runs once on the loop, now or later; never if the pool ends before.
   void check(Login login, Done done);
@@ -63,8 +63,9 @@ class Authenticator {
   struct Attempt {
     Login login;
     Done done;
-    size_t next = 0;        // method
-    bool any_knew = false;  // a method could have known the client
+    size_t next = 0;           // method
+    bool unreachable = false;  // who could have known did not answer
+    bool any_knew = false;     // a method could have known the client
   };
   using AttemptPtr = std::shared_ptr<Attempt>;
   struct Verified {
@@ -78,6 +79,8 @@ class Authenticator {
   bool try_method(AuthMethod method, const AttemptPtr& attempt);
   bool try_certificate(const AttemptPtr& attempt);
   bool try_users(const AttemptPtr& attempt);
+  bool try_http(const AttemptPtr& attempt);
+  void on_http(const AttemptPtr& attempt, security::HttpVerdict verdict);
   bool try_jwt(const AttemptPtr& attempt);
   void finish_jwt(const AttemptPtr& attempt, security::Jwt token, bool right);
   /// Runs `job` on the pool, then `done` here; refuses the login as busy when the pool is full.
@@ -91,6 +94,7 @@ class Authenticator {
   const port::Crypto* crypto_;
   port::Loop& loop_;
   session::Counters& counters_;
+  HttpCheck http_;
   security::PolicyPtr policy_;
   std::string secret_;  // of the verified passwords' digests
   std::unordered_map<std::string, Verified> verified_;

@@ -76,6 +76,7 @@ BrokerStats Broker::stats() const {
     s.publish_denied += c.publish_denied.get();
     s.subscribe_denied += c.subscribe_denied.get();
     s.logins_expired += c.logins_expired.get();
+    s.http_unreachable += c.http_unreachable.get();
     s.flapping += c.flapping.get();
     s.connections_over_rate += c.connections_over_rate.get();
     s.throttled += c.throttled.get();

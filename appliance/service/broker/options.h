@@ -18,6 +18,7 @@
 #include "core/session/session.h"
 #include "port/crypto.h"
 #include "port/network.h"
+#include "service/broker/http_check.h"
 
 namespace ph::broker {
 
@@ -25,7 +26,7 @@ namespace ph::broker {
 enum class Anonymous { loopback, always, never };
 
 /// How credentials are checked (authenticator.h).
-enum class AuthMethod : uint8_t { users, certificate, jwt };
+enum class AuthMethod : uint8_t { users, certificate, jwt, http };
 /// What the name in a verified client certificate becomes.
 enum class CertificateAs : uint8_t { nothing, username, client_id };
 
@@ -57,6 +58,7 @@ struct SecurityOptions {
   port::JobPool* jobs = nullptr;           // must end before the loops do
   std::vector<security::JwtKey> jwt_keys;  // empty: no tokens are taken
   security::JwtClaimNames jwt_claims;
+  HttpCheckOptions http;
   security::FlappingLimits flapping;
   std::function<void(const std::string& client_id)> on_flapping;  // on any worker's thread
 };
@@ -103,6 +105,7 @@ struct BrokerStats {
   uint64_t publish_denied = 0;
   uint64_t subscribe_denied = 0;
   uint64_t logins_expired = 0;
+  uint64_t http_unreachable = 0;
   uint64_t flapping = 0;
   uint64_t connections_over_rate = 0;
   uint64_t throttled = 0;

@@ -23,7 +23,7 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<Listene
       network_(network),
       tap_(tap),
       policy_(options.security.policy),
-      authenticator_(options, loop, context_.counters),
+      authenticator_(options, loop, network, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
       rates_(rates),
       throttle_timer_(loop.make_timer()),
