@@ -25,6 +25,7 @@ void Node::update_alarms() {
   add_store_alarms(wrong);
   add_spool_alarms(wrong);
   add_link_alarms(wrong);
+  add_broker_alarms(wrong);
   alarms_.update(std::move(wrong), loop_.wall_now());
 }
 
@@ -46,6 +47,12 @@ void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
   if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble())
     add(to, why.find(port::file_errors::no_space.name()) == why.npos ? "files_not_written" : "disk_full",
         "receiver.dir", why);
+}
+
+void Node::add_broker_alarms(std::vector<admin::Alarm>& to) const {
+  if (!journal_) return;
+  if (const uint64_t records = journal_->stats().damaged_records)
+    add(to, "mqtt_records_damaged", "broker", std::to_string(records) + " records of sessions could not be read");
 }
 
 void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {

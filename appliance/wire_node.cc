@@ -44,6 +44,10 @@ std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
   return out;
 }
 
+// One list, of which a room of the same floor cannot include the other's.
+static_assert(static_cast<int>(settings::SharedStrategy::local) == static_cast<int>(routing::SharedStrategy::local));
+static_assert(static_cast<int>(settings::Rewrite::On::both) == static_cast<int>(routing::RewriteRule::On::both));
+
 broker::BrokerOptions broker_options(const settings::Broker& from) {
   broker::BrokerOptions out;
   out.channel.packet_max = from.packet_max.value;
@@ -59,6 +63,21 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   out.session.receive_max = from.awaiting_rel_max;
   out.v3_session_expiry = from.session_expiry;
   out.retained_messages_max = from.retained_max;
+  out.subscriptions_max = from.subscriptions_max;
+  out.sessions_max = from.sessions_max;
+  out.channel.qos_max = static_cast<uint8_t>(from.qos_max);
+  out.channel.retain_available = from.retain_available;
+  out.channel.payload_format_check = from.payload_format_check;
+  out.response_information = from.response_information;
+  out.overlapping_each = from.overlapping == settings::Overlapping::each;
+  out.delayed_messages_max = from.delayed_max;
+  out.sys_interval = from.sys_interval;
+  for (const auto& r : from.rewrites)
+    out.rewrite.push_back({static_cast<routing::RewriteRule::On>(r.on), r.from, r.to});
+  for (const auto& a : from.auto_subscriptions)
+    out.auto_subscribe.push_back({a.filter, static_cast<uint8_t>(a.qos), a.no_local, a.retain_as_published,
+                                  static_cast<uint8_t>(a.retain_handling)});
+  out.shared_strategy = static_cast<routing::SharedStrategy>(from.shared_strategy);
   return out;
 }
 
@@ -247,7 +266,10 @@ Result<> Node::open_broker() {
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
     options.listeners.push_back({at, l.tls ? tls_mqtt_ : nullptr, l.connections_max, anonymous});
     set_listener_access(l, options.listeners.back());
+    options.listeners.back().mountpoint = l.mountpoint;
   }
+  options.node_name = settings_.node.name;
+  options.version = PH_VERSION;
   set_broker_access(options);
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
@@ -256,7 +278,10 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_);
+  const auto durability =
+      settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync : broker::Durability::lazy;
+  PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
+  broker_ = std::make_unique<broker::Broker>(std::move(options), places, tap_.get(), &loop_, journal_.get());
   return {};
 }
 
@@ -403,7 +428,9 @@ void Node::shut_down() {
       ++*writing;
       s->persist_now([writing] { --*writing; });
     }
-  auto done = [&] { return *writing == 0 && !committer_->busy() && disk_->waiting() == 0; };
+  auto done = [&] {
+    return *writing == 0 && (!broker_ || broker_->drained()) && !committer_->busy() && disk_->waiting() == 0;
+  };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
   alarm_timer_.reset();

@@ -29,6 +29,7 @@
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
 #include "service/broker/broker.h"
+#include "service/broker/journal.h"
 #include "service/relay/files_target.h"
 #include "service/relay/intake.h"
 #include "service/relay/link_server.h"
@@ -91,6 +92,7 @@ class Node {
   void add_store_alarms(std::vector<admin::Alarm>& to) const;
   void add_spool_alarms(std::vector<admin::Alarm>& to) const;
   void add_link_alarms(std::vector<admin::Alarm>& to) const;
+  void add_broker_alarms(std::vector<admin::Alarm>& to) const;
   admin::Status status();
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
@@ -128,6 +130,7 @@ class Node {
   std::shared_ptr<std::atomic<bool>> memory_short_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<io::IoJobPool> jobs_;  // answers to the loops: it ends before they do
   std::unique_ptr<relay::Tap> tap_;
+  std::unique_ptr<broker::Journal> journal_;
   std::unique_ptr<broker::Broker> broker_;
   std::vector<std::thread> worker_threads_;
   std::vector<std::unique_ptr<relay::FilesTarget>> files_targets_;

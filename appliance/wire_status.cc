@@ -173,8 +173,17 @@ void Node::fill_services(admin::Status& s) const {
                             {"connections_over_rate", b.connections_over_rate},
                             {"throttled", b.throttled},
                             {"overloads", b.overloads}};
+    s.mqtt->emplace_back("delayed", b.delayed);
+    for (size_t i = 0; i < b.limits.size(); ++i)
+      s.mqtt->emplace_back("limit_" + std::string(session::kLimitNames[i]), b.limits[i]);
     for (size_t i = 0; i < b.drops.size(); ++i)
       s.mqtt->emplace_back("dropped_" + std::string(session::kDropNames[i]), b.drops[i]);
+    const broker::JournalStats j = journal_->stats();
+    s.mqtt->emplace_back("journal_batches", j.batches);
+    s.mqtt->emplace_back("journal_waiting", j.waiting);
+    s.mqtt->emplace_back("sessions_recovered", j.recovered_sessions);
+    s.mqtt->emplace_back("retained_recovered", j.recovered_retained);
+    s.mqtt->emplace_back("damaged_records", j.damaged_records);
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);

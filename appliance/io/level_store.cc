@@ -267,11 +267,11 @@ Result<std::optional<std::string>> LevelStore::read(ByteView key) {
   return value;
 }
 
-Result<> LevelStore::scan(ByteView prefix, const std::function<bool(ByteView, ByteView)>& visit) {
+Result<> LevelStore::scan_from(ByteView prefix, ByteView from, const std::function<bool(ByteView, ByteView)>& visit) {
   std::shared_lock lock(mutex_);
   if (!database_) return fail(store_errors::failed, directory_ + ": closed by a failed write");
   std::unique_ptr<leveldb::Iterator> at(database_->NewIterator(verified(false)));
-  for (at->Seek(slice(prefix)); at->Valid() && view(at->key()).starts_with(prefix); at->Next())
+  for (at->Seek(slice(from)); at->Valid() && view(at->key()).starts_with(prefix); at->Next())
     if (view(at->key()) != kCommitKey && !visit(view(at->key()), view(at->value()))) return {};
   if (!at->status().ok()) return read_failed(at->status());
   return {};

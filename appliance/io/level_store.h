@@ -55,7 +55,8 @@ class LevelStore final : public port::KeyedStore {
   ~LevelStore() override;
 
   Result<std::optional<std::string>> get(ByteView key) override;
-  Result<> scan(ByteView prefix, const std::function<bool(ByteView key, ByteView value)>& visit) override;
+  Result<> scan_from(ByteView prefix, ByteView from,
+                     const std::function<bool(ByteView key, ByteView value)>& visit) override;
   Result<> write(const port::WriteBatch& batch, bool synced) override;
 
   std::vector<StoreFinding> findings() const;

@@ -42,7 +42,12 @@ class KeyedStore {
   virtual ~KeyedStore() = default;
   virtual Result<std::optional<std::string>> get(ByteView key) = 0;
   /// Visits keys with the prefix in byte order; the visitor returns false to stop.
-  virtual Result<> scan(ByteView prefix, const std::function<bool(ByteView key, ByteView value)>& visit) = 0;
+  Result<> scan(ByteView prefix, const std::function<bool(ByteView key, ByteView value)>& visit) {
+    return scan_from(prefix, prefix, visit);
+  }
+  /// The same, beginning at the first key that is not below `from`, which begins with the prefix: one page of many.
+  virtual Result<> scan_from(ByteView prefix, ByteView from,
+                             const std::function<bool(ByteView key, ByteView value)>& visit) = 0;
   /// synced: durable when it returns (disk thread only). Otherwise ordered before every later batch, durable with it.
   virtual Result<> write(const WriteBatch& batch, bool synced) = 0;
 };

@@ -74,6 +74,7 @@ class Transcript final : public ChannelHost {
     note(test::describe(u));
     channel_->unsuback(u.packet_id, std::vector<ReasonCode>(u.filters.size()));
   }
+  bool delays_pubcomp(uint16_t, mqtt::ReasonCode) override { return false; }
   void on_end(const ChannelEnd& end) override {
     session_->detach(now_);
     note("end reason=" + std::string(name(end.reason)) + (end.publish_will ? " with will" : " without will") +

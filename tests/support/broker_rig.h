@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "service/broker/broker.h"
+#include "service/broker/journal.h"
+#include "store/commit/committer.h"
 #include "support/memory_network.h"
+#include "support/memory_store.h"
 #include "support/mqtt_client.h"
 
 namespace ph::test {
@@ -55,6 +58,103 @@ class BrokerRig {
 
  private:
   std::vector<broker::WorkerPlace> places_;
+};
+
+/// A broker with durable sessions whose process can be killed, with or without the power. The client loop is the event
+/// plane's, too.
+class DurableRig {
+ public:
+  explicit DurableRig(size_t workers = 1, broker::BrokerOptions options = {},
+                      broker::Durability durability = broker::Durability::fsync)
+      : workers_(workers), options_(std::move(options)), durability_(durability) {
+    if (options_.listeners.empty()) options_.listeners.push_back({{"127.0.0.1", 1883}, nullptr});
+    start();
+  }
+  ~DurableRig() { kill(); }
+
+  void start() {
+    life_ = std::make_unique<Life>(store);
+    Life& l = *life_;
+    std::vector<broker::WorkerPlace> places;
+    for (size_t i = 0; i < workers_; ++i) {
+      l.loops.push_back(std::make_unique<ManualLoop>(i + 1));
+      l.loops.back()->advance(clock_);
+      l.networks.push_back(std::make_unique<MemoryNetwork>(l.fabric, *l.loops.back()));
+      places.push_back({l.loops.back().get(), l.networks.back().get()});
+    }
+    l.loop.advance(clock_);
+    auto journal = broker::Journal::open(durability_, l.loop, store, l.committer);
+    ASSERT_TRUE(journal.has_value()) << journal.error().to_string();
+    l.journal = std::move(*journal);
+    l.broker = std::make_unique<broker::Broker>(options_, places, tap, &l.loop, l.journal.get());
+    ASSERT_TRUE(l.broker->start().has_value());
+  }
+  /// kill -9: what the store was given stays. `cut`: and so does only what was synced.
+  void kill(Random* cut = nullptr) {
+    life_.reset();
+    if (cut) store.cut_power(*cut);
+  }
+  void restart() {
+    kill();
+    start();
+  }
+  /// An orderly end.
+  void stop() {
+    life_->broker->stop();
+    run();
+    EXPECT_TRUE(life_->broker->drained());
+    kill();
+  }
+
+  MqttClient& open() {
+    life_->clients.push_back(std::make_unique<MqttClient>(life_->client_network, life_->broker->endpoints().front()));
+    return *life_->clients.back();
+  }
+  MqttClient& connect(const std::string& line) {
+    MqttClient& c = open();
+    c.send("connect " + line);
+    run();
+    return c;
+  }
+  std::vector<ManualLoop*> all_loops() {
+    std::vector<ManualLoop*> out{&life_->loop};
+    for (auto& l : life_->loops) out.push_back(l.get());
+    return out;
+  }
+  void run() { run_all(all_loops()); }
+  void advance(Duration by) {
+    clock_ += by;
+    advance_all(all_loops(), by);
+  }
+  /// Time passes while nothing runs.
+  void sleep(Duration by) { clock_ += by; }
+  ManualDisk& disk() { return life_->disk; }
+  broker::Broker& broker() { return *life_->broker; }
+  broker::Journal& journal() { return *life_->journal; }
+  broker::BrokerStats stats() const { return life_->broker->stats(); }
+
+  MemoryStore store;
+  port::MessageTap* tap = nullptr;
+
+ private:
+  struct Life {
+    explicit Life(port::KeyedStore& store) : committer(loop, disk, store) {}
+    ManualLoop loop{99};
+    ManualDisk disk{loop};
+    commit::Committer committer;
+    MemoryFabric fabric;
+    MemoryNetwork client_network{fabric, loop};
+    std::vector<std::unique_ptr<ManualLoop>> loops;
+    std::vector<std::unique_ptr<MemoryNetwork>> networks;
+    std::unique_ptr<broker::Journal> journal;
+    std::unique_ptr<broker::Broker> broker;
+    std::vector<std::unique_ptr<MqttClient>> clients;
+  };
+  const size_t workers_;
+  broker::BrokerOptions options_;
+  const broker::Durability durability_;
+  Duration clock_{};
+  std::unique_ptr<Life> life_;
 };
 
 }  // namespace ph::test

@@ -21,16 +21,22 @@ class MemoryStore : public port::KeyedStore {
     if (it == now_.end()) return std::nullopt;
     return it->second;
   }
-  Result<> scan(ByteView prefix, const std::function<bool(ByteView, ByteView)>& visit) override {
-    std::map<std::string, std::string, std::less<>> copy;
-    {
-      std::lock_guard lock(mutex_);
-      for (auto it = now_.lower_bound(prefix); it != now_.end() && it->first.starts_with(prefix); ++it)
-        copy.insert(*it);
+  Result<> scan_from(ByteView prefix, ByteView from, const std::function<bool(ByteView, ByteView)>& visit) override {
+    std::string at(from);
+    while (true) {  // in steps: a visitor that stops early pays for what it has seen only
+      std::map<std::string, std::string, std::less<>> copy;
+      {
+        std::lock_guard lock(mutex_);
+        for (auto it = now_.lower_bound(at); it != now_.end() && it->first.starts_with(prefix); ++it) {
+          copy.insert(*it);
+          if (copy.size() == 64) break;
+        }
+      }
+      for (const auto& [key, value] : copy)
+        if (!visit(key, value)) return {};
+      if (copy.size() < 64) return {};
+      at = copy.rbegin()->first + '\0';
     }
-    for (const auto& [key, value] : copy)
-      if (!visit(key, value)) break;
-    return {};
   }
   Result<> write(const port::WriteBatch& batch, bool synced) override {
     if (before_write) before_write();

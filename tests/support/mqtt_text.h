@@ -97,6 +97,7 @@ inline mqtt::Properties properties(const Line& line, std::string& block) {
     if (key == "authentication_method") p.authentication_method = value;
     if (key == "authentication_data") p.authentication_data = value;
     if (key == "receive_maximum") p.receive_maximum = static_cast<uint16_t>(n);
+    if (key == "request_response_information") p.request_response_information = static_cast<uint8_t>(n);
     if (key == "topic_alias_maximum") p.topic_alias_maximum = static_cast<uint16_t>(n);
     if (key == "topic_alias") p.topic_alias = static_cast<uint16_t>(n);
     if (key == "maximum_packet_size") p.maximum_packet_size = n;

@@ -49,7 +49,7 @@ uint8_t publish_flags(bool dup, uint8_t qos, bool retain) {
 }
 
 size_t publish_properties_size(const PublishHead& head) {
-  size_t size = head.properties.size() + (head.message_expiry ? 5 : 0);
+  size_t size = head.properties.size() + (head.message_expiry ? 5 : 0) + (head.topic_alias ? 3 : 0);
   for (size_t i = 0; i < head.subscription_ids_count; ++i) size += 1 + varint_size(head.subscription_ids[i]);
   return size;
 }
@@ -109,6 +109,10 @@ void encode_publish_head(const PublishHead& head, Version version, std::string& 
   if (head.message_expiry) {
     out.push_back(static_cast<char>(PropertyId::message_expiry));
     put_u32(out, *head.message_expiry);
+  }
+  if (head.topic_alias) {
+    out.push_back(static_cast<char>(PropertyId::topic_alias));
+    put_u16(out, head.topic_alias);
   }
   for (size_t i = 0; i < head.subscription_ids_count; ++i) put_subscription_id(out, head.subscription_ids[i]);
   out.append(head.properties);

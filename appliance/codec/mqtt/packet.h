@@ -163,6 +163,7 @@ void encode(const Packet&, Version, std::string& out);
 /// A PUBLISH up to its payload, with properties that are encoded already.
 struct PublishHead {
   ByteView topic;
+  uint16_t topic_alias = 0;  // 0: none; with one that the client knows, `topic` is empty. Not sent to 3.x
   uint16_t packet_id = 0;
   uint8_t qos = 0;
   bool retain = false;

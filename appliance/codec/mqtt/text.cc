@@ -8,6 +8,7 @@ namespace ph::mqtt {
 namespace {
 
 constexpr ByteView kShare = "$share/";
+constexpr ByteView kQueue = "$queue/";
 
 /// Length of the multi-byte sequence at p, 0 if it is not one that Unicode table 3-7 allows.
 size_t sequence(const unsigned char* p, size_t left) {
@@ -37,7 +38,7 @@ ByteView next_level(ByteView& rest, bool& more) {
 
 }  // namespace
 
-bool utf8_valid(ByteView text) {
+bool utf8_valid(ByteView text, bool nul_allowed) {
   const auto* p = reinterpret_cast<const unsigned char*>(text.data());
   size_t left = text.size();
   while (left > 0) {
@@ -51,7 +52,7 @@ bool utf8_valid(ByteView text) {
       left -= 8;
     }
     if (left == 0) break;
-    if (*p == 0) return false;
+    if (*p == 0 && !nul_allowed) return false;
     const size_t n = *p < 0x80 ? 1 : sequence(p, left);
     if (n == 0) return false;
     p += n;
@@ -65,7 +66,7 @@ bool topic_valid(ByteView topic) {
 }
 
 bool filter_valid(ByteView filter) {
-  if (filter.starts_with(kShare)) {
+  if (filter.starts_with(kShare) || filter.starts_with(kQueue)) {
     const auto shared = shared_filter(filter);
     if (!shared) return false;
     filter = shared->filter;
@@ -85,6 +86,8 @@ size_t topic_levels(ByteView topic) {
 }
 
 std::optional<SharedFilter> shared_filter(ByteView filter) {
+  if (filter.starts_with(kQueue) && filter.size() > kQueue.size())
+    return SharedFilter{{}, filter.substr(kQueue.size())};
   if (!filter.starts_with(kShare)) return std::nullopt;
   filter.remove_prefix(kShare.size());
   const size_t slash = filter.find('/');

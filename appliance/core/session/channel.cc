@@ -56,6 +56,7 @@ Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
     }
     if (!framed->frame) return {used, framed->wanted};
     last_input_ = now;
+    counters_.packets_in.add();
     used += framed->frame->size;
     on_frame(*framed->frame, now);
   }
@@ -115,9 +116,20 @@ void Channel::on_connect(const mqtt::Connect& connect) {
   const bool nameless = connect.client_id.empty();
   if (nameless && (version_ == Version::v31 || (version_ == Version::v311 && !clean_start_)))
     return refuse(ReasonCode::client_identifier_not_valid);
-  if (connect.client_id.size() > limits_.client_id_max) return refuse(ReasonCode::client_identifier_not_valid);
-  if (connect.will && mqtt::topic_levels(connect.will->topic) > limits_.topic_levels_max)
-    return refuse(ReasonCode::topic_name_invalid);
+  if (connect.client_id.size() > limits_.client_id_max) {
+    counters_.limit(Limit::client_id);
+    return refuse(ReasonCode::client_identifier_not_valid);
+  }
+  if (connect.will) {
+    const mqtt::Will& will = *connect.will;
+    if (mqtt::topic_levels(will.topic) > limits_.topic_levels_max) {
+      counters_.limit(Limit::topic_levels);
+      return refuse(ReasonCode::topic_name_invalid);
+    }
+    if (will.qos > limits_.qos_max) return refuse(ReasonCode::qos_not_supported);                   // [MQTT-3.2.2-12]
+    if (will.retain && !limits_.retain_available) return refuse(ReasonCode::retain_not_supported);  // [MQTT-3.2.2-13]
+    if (format_broken(will.properties, will.payload)) return refuse(ReasonCode::payload_format_invalid);
+  }
 
   keep_alive_asked_ = connect.keep_alive;
   keep_alive_ = connect.keep_alive;
@@ -127,6 +139,9 @@ void Channel::on_connect(const mqtt::Connect& connect) {
   attachment_.version = version_;
   attachment_.receive_max = connect.properties.receive_maximum.value_or(65535);
   attachment_.packet_max = connect.properties.maximum_packet_size.value_or(0xFFFFFFFF);
+  attachment_.topic_alias_max =
+      std::min(connect.properties.topic_alias_maximum.value_or(0), limits_.topic_alias_max);  // [MQTT-3.1.2-26]
+  response_information_asked_ = connect.properties.request_response_information.value_or(0) == 1;
   state_ = State::opening;
   host_.on_connect(connect);
   if (state_ == State::opening) set_pause(kPauseOpening, true);
@@ -146,9 +161,12 @@ void Channel::accept(Session& session, const Acceptance& acceptance, Instant now
     if (!acceptance.assigned_client_id.empty()) p.assigned_client_id = acceptance.assigned_client_id;
     if (limits_.topic_alias_max) p.topic_alias_maximum = limits_.topic_alias_max;
     if (keep_alive_ != keep_alive_asked_) p.server_keep_alive = keep_alive_;
-    p.shared_available = 0;
     if (!auth_method_.empty()) p.authentication_method = auth_method_;
     if (!acceptance.authentication_data.empty()) p.authentication_data = acceptance.authentication_data;
+    if (limits_.qos_max < 2) p.maximum_qos = limits_.qos_max;
+    if (!limits_.retain_available) p.retain_available = 0;
+    if (response_information_asked_ && !acceptance.response_information.empty())
+      p.response_information = acceptance.response_information;
   }
   const bool fits = send(connack);
   state_ = State::open;
@@ -159,6 +177,7 @@ void Channel::accept(Session& session, const Acceptance& acceptance, Instant now
     finish(end);
     return host_.close();
   }
+  attachment_.mountpoint = acceptance.mountpoint;
   session.attach(host_, attachment_);
   session.resume(now);
   if (!held_.empty()) take_held({}, now);
@@ -228,7 +247,10 @@ ReasonCode Channel::on_auth(const mqtt::Auth& auth) {
 ReasonCode Channel::resolve_alias(mqtt::Publish& publish) {
   if (!publish.properties.topic_alias) return ReasonCode::success;
   const uint16_t alias = *publish.properties.topic_alias;
-  if (alias > limits_.topic_alias_max) return ReasonCode::topic_alias_invalid;  // [MQTT-3.3.2-9]
+  if (alias > limits_.topic_alias_max) {  // [MQTT-3.3.2-9]
+    counters_.limit(Limit::topic_alias);
+    return ReasonCode::topic_alias_invalid;
+  }
   if (aliases_.size() < alias) aliases_.resize(alias);
   std::string& topic = aliases_[alias - 1U];
   if (!publish.topic.empty())
@@ -237,6 +259,12 @@ ReasonCode Channel::resolve_alias(mqtt::Publish& publish) {
     return ReasonCode::topic_alias_invalid;
   publish.topic = topic;
   return ReasonCode::success;
+}
+
+/// Whether a payload is not the UTF-8 that it says it is, where that is looked at.
+bool Channel::format_broken(const mqtt::Properties& properties, ByteView payload) const {
+  const bool claims = limits_.payload_format_check && properties.payload_format.value_or(0) == 1;
+  return claims && !mqtt::utf8_valid(payload, true);
 }
 
 ReasonCode Channel::on_publish(mqtt::Publish publish) {
@@ -248,7 +276,17 @@ ReasonCode Channel::on_publish(mqtt::Publish publish) {
     mqtt::for_each_subscription_id(publish.properties.raw, [&](uint32_t) { identified = true; });
     if (identified) return ReasonCode::protocol_error;
   }
-  if (mqtt::topic_levels(publish.topic) > limits_.topic_levels_max) return ReasonCode::topic_name_invalid;
+  if (mqtt::topic_levels(publish.topic) > limits_.topic_levels_max) {
+    counters_.limit(Limit::topic_levels);
+    return ReasonCode::topic_name_invalid;
+  }
+  if (publish.qos > limits_.qos_max) return ReasonCode::qos_not_supported;                   // [MQTT-3.2.2-11]
+  if (publish.retain && !limits_.retain_available) return ReasonCode::retain_not_supported;  // [MQTT-3.2.2-14]
+  if (format_broken(publish.properties, publish.payload)) {
+    if (publish.qos == 0) return ReasonCode::payload_format_invalid;
+    push_ack({publish.packet_id, publish.qos, true, ReasonCode::payload_format_invalid});
+    return ReasonCode::success;
+  }
   if (publish.qos == 0) {
     host_.on_publish(publish);
     return ReasonCode::success;
@@ -258,11 +296,16 @@ ReasonCode Channel::on_publish(mqtt::Publish publish) {
     push_ack({publish.packet_id, publish.qos, true, ReasonCode::success});
     return ReasonCode::success;
   }
-  if (version_ == Version::v5 && unacknowledged() >= limits_.receive_max)
-    return ReasonCode::receive_maximum_exceeded;  // [MQTT-3.3.4-7]
+  if (version_ == Version::v5 && unacknowledged() >= limits_.receive_max) {  // [MQTT-3.3.4-7]
+    counters_.limit(Limit::receive_maximum);
+    return ReasonCode::receive_maximum_exceeded;
+  }
   // Version 3.x is told no maximum, and PUBREL comes behind all that the client has sent already: waiting would not
   // help.
-  if (session_->awaiting_release() >= limits::kAwaitingReleaseV3Max) return ReasonCode::receive_maximum_exceeded;
+  if (session_->awaiting_release() >= limits::kAwaitingReleaseV3Max) {
+    counters_.limit(Limit::receive_maximum);
+    return ReasonCode::receive_maximum_exceeded;
+  }
   if (arrival == Session::Arrival::taking) {
     push_ack({publish.packet_id, publish.qos, false, ReasonCode::success});
     return ReasonCode::success;
@@ -324,8 +367,13 @@ ReasonCode Channel::on_ack(const mqtt::Ack& ack, Instant now) {
     default:
       break;
   }
-  send(mqtt::Ack{PacketType::pubcomp, ack.packet_id, session_->on_pubrel(ack.packet_id), {}});
+  const ReasonCode reason = session_->on_pubrel(ack.packet_id);
+  if (!host_.delays_pubcomp(ack.packet_id, reason)) pubcomp(ack.packet_id, reason);
   return ReasonCode::success;
+}
+
+void Channel::pubcomp(uint16_t packet_id, ReasonCode reason) {
+  if (state_ == State::open) send(mqtt::Ack{PacketType::pubcomp, packet_id, reason, {}});
 }
 
 ReasonCode Channel::on_other(const mqtt::Frame& frame) {

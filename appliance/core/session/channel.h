@@ -29,8 +29,11 @@ struct ChannelLimits {
   size_t client_id_max = limits::kClientIdMax;
   uint16_t receive_max = limits::kMqttReceiveMax;
   Duration connect_timeout = limits::kConnectTimeout;
-  uint16_t keep_alive_max = 65535;  // seconds; a version 5 client that asks for more is told this
-  bool enhanced_auth = false;       // whether on_auth() is there for a CONNECT with an authentication method
+  uint8_t qos_max = 2;                // clients that publish above are disconnected, subscriptions granted at most this
+  bool retain_available = true;       // without, a retained PUBLISH ends the connection
+  bool payload_format_check = false;  // payloads that claim to be UTF-8 have to be
+  uint16_t keep_alive_max = 65535;    // seconds; a version 5 client that asks for more is told this
+  bool enhanced_auth = false;         // whether on_auth() is there for a CONNECT with an authentication method
 };
 
 /// How a connection ended, for the session that stays.
@@ -53,6 +56,8 @@ class ChannelHost : public Output {
   /// AUTH of the method that CONNECT named. Answer, now or later, with challenge(), and at last accept() or refuse();
   /// for a client that is in, reauthenticated() or kick(). Views are valid during the call.
   virtual void on_auth(const mqtt::Auth& auth) { (void)auth; }
+  /// A QoS 2 message was released. True: PUBCOMP has to wait, Channel::pubcomp() sends it.
+  virtual bool delays_pubcomp(uint16_t packet_id, ReasonCode reason) = 0;
   /// The last call about the session: detach it. Made once for each accept(), never without.
   virtual void on_end(const ChannelEnd& end) = 0;
   virtual void pause_reading(bool paused) = 0;
@@ -66,6 +71,8 @@ struct Acceptance {
   ByteView assigned_client_id;             // empty: the client chose its own
   std::optional<uint32_t> session_expiry;  // where it is not what the client asked for
   ByteView authentication_data;            // last word of an enhanced authentication
+  ByteView response_information;           // told to a client that asks for it; empty: none
+  ByteView mountpoint;                     // put in front of the client's topics by the broker
 };
 
 class Channel {
@@ -93,6 +100,7 @@ class Channel {
   void reauthenticated(ByteView data);
   /// To on_publish() that said nothing. The session knows already (Session::taken()).
   void answer(uint16_t packet_id, uint8_t qos, ReasonCode reason);
+  void pubcomp(uint16_t packet_id, ReasonCode reason);
   void suback(uint16_t packet_id, std::vector<ReasonCode> reasons);
   void unsuback(uint16_t packet_id, std::vector<ReasonCode> reasons);
   /// The broker ends the connection: takeover, shutdown, a bound. DISCONNECT with the reason in version 5.
@@ -126,6 +134,7 @@ class Channel {
   void on_connect(const mqtt::Connect& connect);
   ReasonCode on_publish(mqtt::Publish publish);
   ReasonCode resolve_alias(mqtt::Publish& publish);
+  bool format_broken(const mqtt::Properties& properties, ByteView payload) const;
   ReasonCode on_ack(const mqtt::Ack& ack, Instant now);
   ReasonCode on_other(const mqtt::Frame& frame);
   void on_authenticating(const mqtt::Frame& frame);
@@ -150,6 +159,7 @@ class Channel {
   Version version_ = Version::v5;
   uint8_t paused_ = 0;
   bool clean_start_ = true;
+  bool response_information_asked_ = false;
   uint16_t keep_alive_ = 0;  // seconds, as the server counts it
   uint16_t keep_alive_asked_ = 0;
   uint32_t session_expiry_ = 0;  // as asked in CONNECT

@@ -35,8 +35,25 @@ inline constexpr std::array<std::string_view, static_cast<size_t>(Drop::count_)>
     "queue_full",   "expired",       "slow_consumer", "too_large", "session_ended",
     "mailbox_full", "retained_full", "tap_failed",    "overload"};
 
+/// Bounds of what one client may do, each with how often it was reached. What was asked beyond is refused.
+enum class Limit : uint8_t {
+  client_id,        // CONNECT with a longer one
+  sessions,         // CONNECT that would make one more
+  subscriptions,    // SUBSCRIBE of a session that has as many as it may
+  topic_levels,     // topic or filter with more
+  topic_alias,      // PUBLISH with a higher one
+  receive_maximum,  // PUBLISH while as many are not acknowledged, or await PUBREL
+  delayed,          // PUBLISH to $delayed/ while as many wait
+  count_
+};
+inline constexpr std::array<std::string_view, static_cast<size_t>(Limit::count_)> kLimitNames = {
+    "client_id", "sessions", "subscriptions", "topic_levels", "topic_alias", "receive_maximum", "delayed"};
+
 struct Counters {
-  Counter connections;     // now
+  Counter connections;  // now
+  Counter clients;      // now: connections with a session
+  Counter packets_in;
+  Counter packets_out;
   Counter connections_in;  // accepted sockets, ever
   Counter sessions;        // now
   Counter subscriptions;   // now
@@ -62,8 +79,11 @@ struct Counters {
   Counter connections_over_rate;  // closed at once: too many a second
   Counter throttled;              // times that reading from a client waited for its rate
   Counter overloads;              // times that a worker began to shed
+  Counter delayed;                // now: messages for later
   std::array<Counter, static_cast<size_t>(Drop::count_)> drops;
+  std::array<Counter, static_cast<size_t>(Limit::count_)> limits;
 
+  void limit(Limit which) { limits[static_cast<size_t>(which)].add(); }
   void drop(Drop reason, uint64_t n = 1) { drops[static_cast<size_t>(reason)].add(n); }
   uint64_t dropped(Drop reason) const { return drops[static_cast<size_t>(reason)].get(); }
 };

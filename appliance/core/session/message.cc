@@ -25,14 +25,16 @@ const Slice& Outgoing::payload() {
 
 const MessagePtr& Outgoing::share() {
   if (!shared_)
-    shared_ = std::make_shared<Message>(Message{std::string(view_.topic), payload(), std::string(view_.properties),
-                                                view_.qos, view_.retain, view_.expiry, view_.received});
+    shared_ =
+        std::make_shared<Message>(Message{std::string(view_.topic), payload(), std::string(view_.properties), view_.qos,
+                                          view_.retain, view_.expiry, view_.received, numbers_ ? numbers_->next() : 0});
   return shared_;
 }
 
 mqtt::PublishHead Outgoing::head(const Copy& copy, Instant now) const {
   mqtt::PublishHead head;
-  head.topic = view_.topic;
+  if (!copy.topic_known) head.topic = view_.topic.substr(copy.topic_skip);
+  head.topic_alias = copy.topic_alias;
   head.packet_id = copy.packet_id;
   head.qos = copy.qos;
   head.retain = copy.retain;

@@ -49,6 +49,7 @@ struct Message {
   bool retain = false;
   std::optional<uint32_t> expiry;
   Instant received{};
+  uint64_t number = 0;  // its name in the store, unique for ever; 0: it can be in no durable session
 
   MessageView view() const { return {topic, payload.view(), properties, qos, retain, expiry, received}; }
   /// What a queue accounts for it.
@@ -56,9 +57,16 @@ struct Message {
 };
 using MessagePtr = std::shared_ptr<const Message>;
 
+inline size_t bytes_of(const MessagePtr& message) {
+  return message ? message->bytes() : 0;
+}
+
 inline bool expired(const MessageView& m, Instant now) {
   return m.expiry && now - m.received >= std::chrono::seconds(*m.expiry);
 }
+
+/// The shared subscription ($share/<group>/<filter>) that brought a message; null for an ordinary one.
+using SharedKey = std::shared_ptr<const std::string>;
 
 /// What differs from receiver to receiver.
 struct Copy {
@@ -67,7 +75,20 @@ struct Copy {
   bool dup = false;
   uint16_t packet_id = 0;
   std::span<const uint32_t> subscription_ids;
-  bool plain() const { return qos == 0 && !retain && !dup && subscription_ids.empty(); }
+  const SharedKey* shared = nullptr;
+  size_t topic_skip = 0;     // bytes of the topic that the client does not see: its mountpoint
+  uint16_t topic_alias = 0;  // 0: none
+  bool topic_known = false;  // the client knows the alias: the topic is left out
+  bool plain() const {
+    return qos == 0 && !retain && !dup && subscription_ids.empty() && topic_skip == 0 && topic_alias == 0;
+  }
+};
+
+/// Gives numbers that are never given twice, over restarts too.
+class MessageNumbers {
+ public:
+  virtual ~MessageNumbers() = default;
+  virtual uint64_t next() = 0;
 };
 
 /// A message during its fan-out. One per worker, reused: its buffers keep their capacity.
@@ -81,6 +102,8 @@ class Outgoing {
   void reset(MessagePtr message);
 
   const MessageView& view() const { return view_; }
+  /// Messages made by share() are numbered from here on; 0: they are not.
+  void set_numbers(MessageNumbers* numbers) { numbers_ = numbers; }
   const MessagePtr& share();
   bool shared() const { return shared_ != nullptr; }
   /// The payload as shared memory, copied at most once.
@@ -100,6 +123,7 @@ class Outgoing {
   std::string plain_[2];  // encoded for 3.x and for 5; with the payload if that is small
   bool plain_valid_[2] = {false, false};
   std::string scratch_;
+  MessageNumbers* numbers_ = nullptr;
 };
 
 }  // namespace ph::session

@@ -4,11 +4,27 @@
 #include <utility>
 
 namespace ph::session {
+namespace {
+
+/// The same entry has the same packet id whenever it is sent, so it need not be written.
+uint16_t packet_id_of(uint64_t sequence) {
+  return static_cast<uint16_t>((sequence - 1) % 65535 + 1);
+}
+
+// In memory of a client that reads too slowly; the rest of its queue is in the store. Durable sessions only.
+constexpr size_t kResidentMessages = 256;
+constexpr size_t kResidentBytes = 256 * 1024;
+
+}  // namespace
 
 void Session::attach(Output& output, const Attachment& attachment) {
   output_ = &output;
   attachment_ = attachment;
+  aliases_ = attachment.topic_alias_max ? std::make_unique<TopicAliases>(attachment.topic_alias_max) : nullptr;
   resent_ = 0;
+  pubrels_due_ = 0;
+  for (size_t i = 0; i < inflight_.size(); ++i) inflight_[i].pubrel_due = false;  // resume() sends them
+  if (durable()) keeper().touch(*this);
 }
 
 void Session::resume(Instant now) {
@@ -17,7 +33,11 @@ void Session::resume(Instant now) {
 
 void Session::detach(Instant now) {
   output_ = nullptr;
+  aliases_.reset();
   detached_at_ = now;
+  if (!durable()) return;
+  spill();
+  keeper().touch(*this);
 }
 
 std::optional<Instant> Session::ends_at() const {
@@ -49,8 +69,27 @@ bool Session::fits(const Outgoing& message, const Copy& copy, Instant now) {
   return false;
 }
 
+size_t Session::mount_size(ByteView topic) const {
+  const std::string& mount = attachment_.mountpoint;
+  return !mount.empty() && topic.size() > mount.size() && topic.starts_with(mount) ? mount.size() : 0;
+}
+
 void Session::write(Outgoing& message, const Copy& copy, Instant now) {
-  message.write(*output_, attachment_.version, copy, now);
+  if (aliases_ || !attachment_.mountpoint.empty()) {
+    Copy own = copy;
+    own.topic_skip = mount_size(message.view().topic);
+    // A new alias adds three bytes: not where they might be too many.
+    constexpr size_t kAlias = 3;
+    if (aliases_ && (attachment_.packet_max == 0xFFFFFFFF ||
+                     message.size(attachment_.version, own, now) + kAlias <= attachment_.packet_max)) {
+      const TopicAliases::Use use = aliases_->use(message.view().topic);
+      own.topic_alias = use.alias;
+      own.topic_known = use.known;
+    }
+    message.write(*output_, attachment_.version, own, now);
+  } else {
+    message.write(*output_, attachment_.version, copy, now);
+  }
   context_->counters.messages_out.add();
 }
 
@@ -70,20 +109,34 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
     if (fits(message, copy, now)) write(message, copy, now);
     return;
   }
-  if (!mqueue_.empty() || resent_ < inflight_.size() || inflight_.size() >= window() || congested()) {
+  const bool waits =
+      !mqueue_.empty() || !stored_.empty() || resent_ < inflight_.size() || inflight_.size() >= window() || congested();
+  if (waits || (durable() && copy.qos == 2)) {  // a durable QoS 2 message is sent once its packet id is on disk
     enqueue(message, copy);
-    return;
+    return waits ? void() : pump(now);
   }
-  copy.packet_id = next_packet_id();
+  const uint64_t sequence = durable() ? next_sequence_ : 0;
+  copy.packet_id = durable() ? packet_id_of(sequence) : next_packet_id();
+  if (find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
+    enqueue(message, copy);
+    return pump(now);
+  }
   if (!fits(message, copy, now)) return;
   write(message, copy, now);
-  inflight_.push_back({message.share(),
-                       {copy.subscription_ids.begin(), copy.subscription_ids.end()},
-                       copy.packet_id,
-                       copy.qos,
-                       copy.retain,
-                       true,
-                       false});
+  Inflight entry;
+  entry.message = message.share();
+  entry.subscription_ids = {copy.subscription_ids.begin(), copy.subscription_ids.end()};
+  entry.packet_id = copy.packet_id;
+  entry.qos = copy.qos;
+  entry.retain = copy.retain;
+  entry.sent = true;
+  if (copy.shared) entry.shared = *copy.shared;
+  if (durable()) {
+    entry.sequence = next_sequence_++;
+    note(copy, entry.message, sequence);
+    entry.turn = keeper().turn();
+  }
+  inflight_.push_back(std::move(entry));
   resent_ = inflight_.size();
 }
 
@@ -94,10 +147,22 @@ void Session::enqueue(Outgoing& message, const Copy& copy) {
     context_->counters.drop(Drop::queue_full);
     return;
   }
-  mqueue_.push_back(
-      {message.share(), {copy.subscription_ids.begin(), copy.subscription_ids.end()}, copy.qos, copy.retain});
+  Queued entry;
+  entry.message = message.share();
+  entry.subscription_ids = {copy.subscription_ids.begin(), copy.subscription_ids.end()};
+  entry.qos = copy.qos;
+  entry.retain = copy.retain;
+  if (copy.shared) entry.shared = *copy.shared;
+  if (durable() && copy.qos > 0) {
+    entry.sequence = next_sequence_++;
+    note(copy, entry.message, entry.sequence);
+    entry.turn = keeper().turn();
+    const bool behind = mqueue_.size() >= kResidentMessages || mqueue_bytes_ + bytes > kResidentBytes;
+    if (!output_ || !stored_.empty() || behind) return store_only(std::move(entry));
+  }
   mqueue_bytes_ += bytes;
   if (copy.qos == 0) ++mqueue_qos0_;
+  mqueue_.push_back(std::move(entry));
 }
 
 /// Drops from the queue until the new one fits; false if the new one is what has to go.
@@ -105,7 +170,9 @@ bool Session::make_room(size_t bytes, uint8_t qos) {
   const SessionLimits& limits = context_->limits;
   if (bytes > limits.mqueue_bytes_max || limits.mqueue_messages_max == 0) return false;
   auto full = [&] {
-    return mqueue_.size() >= limits.mqueue_messages_max || mqueue_bytes_ + bytes > limits.mqueue_bytes_max;
+    // What was in flight before a restart stands in the store like the rest, and is not counted in the queue.
+    const size_t count = mqueue_.size() + stored_.count - std::min(stored_.count, maybe_sent_);
+    return count >= limits.mqueue_messages_max || mqueue_bytes_ + stored_.bytes + bytes > limits.mqueue_bytes_max;
   };
   while (full()) {
     size_t victim = 0;
@@ -113,6 +180,8 @@ bool Session::make_room(size_t bytes, uint8_t qos) {
       while (mqueue_[victim].qos != 0) ++victim;
     } else if (qos == 0) {
       return false;
+    } else if (mqueue_.empty() && !load_page()) {
+      return true;  // all of it is still on its way to the disk: over the bound by one turn
     }
     drop_queued(victim, Drop::queue_full);
   }
@@ -123,45 +192,83 @@ bool Session::over_half_full() const {
   const SessionLimits& limits = context_->limits;
   const size_t half = limits.mqueue_messages_max / 2;
   if (half == 0 && inflight_.size() >= window()) return true;
-  return mqueue_.size() > half || mqueue_bytes_ > limits.mqueue_bytes_max / 2;
+  return queued() > half || queued_bytes() > limits.mqueue_bytes_max / 2;
 }
 
 void Session::drop_queued(size_t index, Drop reason) {
   const Queued& q = mqueue_[index];
-  mqueue_bytes_ -= q.message->bytes();
+  mqueue_bytes_ -= bytes_of(q.message);
   if (q.qos == 0) --mqueue_qos0_;
+  forget(q);
   mqueue_.erase(index);
   context_->counters.drop(reason);
 }
 
 void Session::pump(Instant now) {
   while (output_) {
-    if (resent_ == inflight_.size() && mqueue_.empty()) return;
+    if (pubrels_due_ > 0) send_due_pubrels();
+    if (resent_ == inflight_.size() && mqueue_.empty() && stored_.empty()) return;
     if (congested()) return;
     if (resent_ < inflight_.size()) {
       Inflight& entry = inflight_[resent_];
       if (!entry.released && resent_ >= window()) return;
+      if (entry.qos == 2 && !may_send(entry.turn)) return;
       ++resent_;
       send_inflight(entry, now);
       continue;
     }
-    if (expired(mqueue_.front().message->view(), now)) {
+    if (mqueue_.empty()) {
+      if (inflight_.size() >= window() || !load_page()) return;
+      continue;
+    }
+    const Queued& front = mqueue_.front();
+    if (front.message && expired(front.message->view(), now)) {
       drop_queued(0, Drop::expired);
       continue;
     }
-    if (mqueue_.front().qos > 0 && inflight_.size() >= window()) return;
+    if (front.qos > 0) {
+      if (inflight_.size() >= window() || !promote()) return;
+      continue;
+    }
     Queued q = std::move(mqueue_.front());
     mqueue_.pop_front();
     mqueue_bytes_ -= q.message->bytes();
-    if (q.qos == 0) {
-      --mqueue_qos0_;
-      context_->outgoing.reset(std::move(q.message));
-      const Copy copy{0, q.retain, false, 0, q.subscription_ids};
-      if (fits(context_->outgoing, copy, now)) write(context_->outgoing, copy, now);
-      continue;
-    }
-    inflight_.push_back({std::move(q.message), std::move(q.subscription_ids), next_packet_id(), q.qos, q.retain});
+    --mqueue_qos0_;
+    context_->outgoing.reset(std::move(q.message));
+    const Copy copy{0, q.retain, false, 0, q.subscription_ids};
+    if (fits(context_->outgoing, copy, now)) write(context_->outgoing, copy, now);
   }
+}
+
+/// Gives the first of the queue a packet id and puts it in flight; false if it has to wait.
+bool Session::promote() {
+  Queued& q = mqueue_.front();
+  if (q.qos == 2 && !may_send(q.turn)) return false;
+  uint16_t packet_id = q.sequence == 0 ? next_packet_id() : q.packet_id ? q.packet_id : packet_id_of(q.sequence);
+  if (q.sequence != 0 && find(packet_id) < inflight_.size()) {
+    // An entry 65,535 before this one is still in flight: another id, which has to be written down.
+    last_packet_id_ = packet_id;
+    q.packet_id = packet_id = next_packet_id();
+    keeper().change(uid_, {q.sequence, q.message, q.subscription_ids, q.qos, q.retain, q.released, packet_id, q.shared},
+                    0);
+    q.turn = keeper().turn();
+    if (q.qos == 2 && !may_send(q.turn)) return false;
+  }
+  Inflight entry;
+  mqueue_bytes_ -= bytes_of(q.message);
+  entry.message = std::move(q.message);
+  entry.subscription_ids = std::move(q.subscription_ids);
+  entry.packet_id = packet_id;
+  entry.qos = q.qos;
+  entry.retain = q.retain;
+  entry.sent = q.sent;
+  entry.released = q.released;
+  entry.shared = std::move(q.shared);
+  entry.sequence = q.sequence;
+  entry.turn = q.turn;
+  mqueue_.pop_front();
+  inflight_.push_back(std::move(entry));
+  return true;
 }
 
 void Session::on_drained(Instant now) {
@@ -174,6 +281,8 @@ void Session::send_inflight(Inflight& entry, Instant now) {
   const Copy copy{entry.qos, entry.retain, entry.sent, entry.packet_id, entry.subscription_ids};
   entry.sent = true;
   if (fits(context_->outgoing, copy, now)) return write(context_->outgoing, copy, now);
+  if (entry.sequence != 0) keeper().remove(uid_, entry.sequence, entry.message->number);
+  if (durable()) keeper().touch(*this);
   inflight_.erase(--resent_);
 }
 
@@ -192,6 +301,12 @@ size_t Session::find(uint16_t packet_id) const {
 }
 
 void Session::erase_inflight(size_t index, Instant now) {
+  const Inflight& entry = inflight_[index];
+  if (entry.pubrel_due) --pubrels_due_;
+  if (entry.sequence != 0) {
+    keeper().remove(uid_, entry.sequence, entry.message ? entry.message->number : 0);
+    keeper().touch(*this);
+  }
   inflight_.erase(index);
   if (index < resent_) --resent_;
   pump(now);
@@ -223,10 +338,32 @@ ReasonCode Session::on_pubrec(uint16_t packet_id, ReasonCode reason, Instant now
     erase_inflight(i, now);
     return ReasonCode::success;
   }
-  entry.released = true;
-  entry.message = nullptr;
-  send_pubrel(packet_id, ReasonCode::success);
+  if (!entry.released) {
+    entry.released = true;
+    if (entry.sequence != 0) {
+      keeper().change(uid_, {entry.sequence, nullptr, {}, entry.qos, entry.retain, true, entry.packet_id},
+                      entry.message->number);
+      entry.turn = keeper().turn();
+    }
+    entry.message = nullptr;
+  }
+  // PUBREL promises that the message is not sent again: after a restart, too.
+  if (may_send(entry.turn)) {
+    send_pubrel(packet_id, ReasonCode::success);
+  } else if (!std::exchange(entry.pubrel_due, true)) {
+    ++pubrels_due_;
+  }
   return ReasonCode::success;
+}
+
+void Session::send_due_pubrels() {
+  for (size_t i = 0; i < resent_; ++i) {
+    Inflight& entry = inflight_[i];
+    if (!entry.pubrel_due || !may_send(entry.turn)) continue;
+    entry.pubrel_due = false;
+    --pubrels_due_;
+    send_pubrel(entry.packet_id, ReasonCode::success);
+  }
 }
 
 ReasonCode Session::on_pubcomp(uint16_t packet_id, Instant now) {
@@ -277,17 +414,47 @@ ReasonCode Session::on_pubrel(uint16_t packet_id) {
   if (it == inbound_.end() || it->taking) return ReasonCode::packet_identifier_not_found;
   inbound_.erase(it);
   --awaiting_release_;
+  if (durable()) keeper().inbound(uid_, packet_id, false);
   return ReasonCode::success;
 }
 
+std::vector<SharedMessage> Session::take_shared() {
+  std::vector<SharedMessage> out;
+  for (size_t i = 0; i < inflight_.size();) {
+    Inflight& f = inflight_[i];
+    if (!f.shared || f.released || (f.qos == 2 && f.sent)) {
+      ++i;
+      continue;
+    }
+    out.push_back({std::move(f.message), std::move(f.shared)});
+    inflight_.erase(i);
+    if (i < resent_) --resent_;
+  }
+  do {  // what is in the store, too, a page at a time
+    for (size_t i = 0; i < mqueue_.size();) {
+      Queued& q = mqueue_[i];
+      if (!q.shared || q.released || (q.qos == 2 && q.sent)) {
+        ++i;
+        continue;
+      }
+      mqueue_bytes_ -= q.message->bytes();
+      if (q.qos == 0) --mqueue_qos0_;
+      out.push_back({std::move(q.message), std::move(q.shared)});
+      mqueue_.erase(i);
+    }
+  } while (!stored_.empty() && load_page());
+  return out;
+}
+
 void Session::end() {
-  size_t lost = mqueue_.size();
+  size_t lost = queued();
   for (size_t i = 0; i < inflight_.size(); ++i)
     if (!inflight_[i].released) ++lost;
   context_->counters.drop(Drop::session_ended, lost);
   mqueue_.clear();
   inflight_.clear();
-  mqueue_bytes_ = mqueue_qos0_ = resent_ = 0;
+  stored_ = {};
+  mqueue_bytes_ = mqueue_qos0_ = resent_ = pubrels_due_ = 0;
 }
 
 }  // namespace ph::session

@@ -6,8 +6,9 @@
 // mqueue_ to inflight_ and leaves it with the last ack. Repeats happen after a reconnect only, in the original order
 // [MQTT-4.4.0-1]. Bounds: limits.h, each with a Drop reason.
 //
-// For the durable driver to come: everything that must survive is in Inflight, Queued, Inbound and Subscription, and
-// changes only in deliver(), pump(), on_*() and subscribe()/unsubscribe().
+// A durable session (keep()) tells its changes to the context's Keeper. While its client is away, or is far behind, its
+// queue lies in the store alone and comes back in pages: memory does not grow with the backlog. Packet ids follow from
+// the entries' sequences, so that they are the same after a restart without having been written.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +21,10 @@
 #include "base/limits.h"
 #include "base/time.h"
 #include "core/session/counters.h"
+#include "core/session/keeper.h"
 #include "core/session/message.h"
 #include "core/session/ring.h"
+#include "core/session/topic_aliases.h"
 
 namespace ph::session {
 
@@ -40,8 +43,11 @@ struct SessionLimits {
 struct SessionContext {
   SessionLimits limits;
   Counters counters;
-  Outgoing outgoing;  // for messages that come out of queues
+  Outgoing outgoing;         // for messages that come out of queues
+  Keeper* keeper = nullptr;  // null: nothing is durable
 };
+
+struct SessionRecord;
 
 /// Wire value of "never expires" (section 3.1.2.11.2).
 inline constexpr uint32_t kNeverExpires = 0xFFFFFFFF;
@@ -50,9 +56,16 @@ struct Subscription {
   uint8_t qos = 0;
   bool no_local = false;
   bool retain_as_published = false;
-  uint32_t id = 0;     // 0: none
-  uint32_t place = 0;  // the router's: node of the filter index
-  uint32_t slot = 0;   // the router's: position there
+  uint32_t id = 0;         // 0: none
+  uint32_t place = 0;      // the router's: node of the filter index
+  uint32_t slot = 0;       // the router's: position there
+  bool exclusive = false;  // the router's: nobody else may have this filter
+  SharedKey shared;  // the router's: set while the session is a member of the group; place and slot are unused then
+};
+
+struct SharedMessage {
+  MessagePtr message;
+  SharedKey shared;
 };
 
 struct SessionWill {
@@ -65,6 +78,8 @@ struct Attachment {
   Version version = Version::v5;
   uint16_t receive_max = 65535;
   uint32_t packet_max = 0xFFFFFFFF;
+  uint16_t topic_alias_max = 0;  // of aliases towards the client
+  std::string mountpoint;        // in front of every topic, not for the client to see
 };
 
 class Session {
@@ -73,7 +88,21 @@ class Session {
 
   const std::string& client_id() const { return client_id_; }
   /// After a move to another worker.
-  void set_context(SessionContext& context) { context_ = &context; }
+  void set_context(SessionContext& context);
+
+  // --- durability
+  /// From now on everything that must survive is told to the context's Keeper, under this uid.
+  void keep(uint64_t uid);
+  bool durable() const { return uid_ != 0; }
+  uint64_t uid() const { return uid_; }
+  SessionRecord record() const;
+  /// A fresh session becomes the one of the record; its queue stays in the store until it is needed.
+  void restore(uint64_t uid, const SessionRecord& record, Instant now);
+  /// The Keeper's own.
+  struct {
+    bool touched = false;
+    bool waking = false;
+  } marks;
 
   // --- connection
   void attach(Output& output, const Attachment& attachment);
@@ -126,12 +155,18 @@ class Session {
   size_t awaiting_release() const { return awaiting_release_; }
 
   // --- the end, and figures
+  /// Before end(): takes out, in order, what shared subscriptions brought and the client may not have, for other
+  /// members of their groups: what was not sent, and QoS 1 that was not acknowledged. QoS 2 that was sent is for this
+  /// client only [MQTT-4.8.2-5].
+  std::vector<SharedMessage> take_shared();
   /// Counts what is lost with the session.
   void end();
-  size_t queued() const { return mqueue_.size(); }
+  size_t queued() const { return mqueue_.size() + stored_.count; }
+  size_t queued_bytes() const { return mqueue_bytes_ + stored_.bytes; }
+  /// Messages of the queue that are in memory.
+  size_t resident() const { return mqueue_.size(); }
   /// More would soon be dropped: who can wait should.
   bool over_half_full() const;
-  size_t queued_bytes() const { return mqueue_bytes_; }
   size_t in_flight() const { return inflight_.size(); }
 
  private:
@@ -143,12 +178,31 @@ class Session {
     bool retain = false;
     bool sent = false;      // ever
     bool released = false;  // QoS 2: PUBREL instead of PUBLISH
+    SharedKey shared;
+    bool pubrel_due = false;  // PUBREL waits until `turn` is durable
+    uint64_t sequence = 0;    // its name in the store; 0: not durable
+    uint64_t turn = 0;        // that made it, or released it, durable
   };
   struct Queued {
-    MessagePtr message;
+    MessagePtr message;  // null: released
     std::vector<uint32_t> subscription_ids;
     uint8_t qos = 0;
     bool retain = false;
+    SharedKey shared;
+    bool sent = false;  // maybe, before a restart
+    bool released = false;
+    uint16_t packet_id = 0;
+    uint64_t sequence = 0;
+    uint64_t turn = 0;
+  };
+  /// The part of the queue that is in the store only: behind all of mqueue_.
+  struct Stored {
+    uint64_t first = 0;  // no entry of it has a lower sequence
+    size_t count = 0;
+    size_t bytes = 0;
+    uint64_t turn = 0;    // of the last change
+    bool unsure = false;  // after a restart: the count is what the record says, the store knows
+    bool empty() const { return count == 0 && !unsure; }
   };
   struct Inbound {
     uint16_t packet_id = 0;
@@ -156,6 +210,15 @@ class Session {
     bool taking = false;
   };
 
+  Keeper& keeper() const { return *context_->keeper; }
+  bool may_send(uint64_t turn);
+  void note(const Copy& copy, const MessagePtr& message, uint64_t sequence);
+  void forget(const Queued& entry);
+  void store_only(Queued entry);
+  void spill();
+  bool load_page();
+  bool promote();
+  void send_due_pubrels();
   bool congested();
   size_t window() const;
   void enqueue(Outgoing& message, const Copy& copy);
@@ -168,12 +231,14 @@ class Session {
   void send_pubrel(uint16_t packet_id, ReasonCode reason);
   bool fits(const Outgoing& message, const Copy& copy, Instant now);
   void write(Outgoing& message, const Copy& copy, Instant now);
+  size_t mount_size(ByteView topic) const;
   std::vector<Inbound>::iterator find_inbound(uint16_t packet_id, uint8_t qos);
 
   SessionContext* context_;
   std::string client_id_;
   Output* output_ = nullptr;
   Attachment attachment_;
+  std::unique_ptr<TopicAliases> aliases_;  // null: the client wants none
   uint32_t expiry_ = 0;
   Instant detached_at_{};
   std::optional<SessionWill> will_;
@@ -183,6 +248,11 @@ class Session {
   Ring<Queued> mqueue_;
   size_t mqueue_bytes_ = 0;
   size_t mqueue_qos0_ = 0;
+  Stored stored_;
+  uint64_t uid_ = 0;  // 0: not durable
+  uint64_t next_sequence_ = 1;
+  size_t maybe_sent_ = 0;  // so many of the next entries from the store may have been sent before a restart
+  size_t pubrels_due_ = 0;
   std::vector<Inbound> inbound_;
   size_t awaiting_release_ = 0;
   uint16_t last_packet_id_ = 0;

@@ -123,6 +123,10 @@ class Check {
       if (l.name.empty()) l.name = l.bind;
       if (at.has("name")) name(l.name, at.place("name"), "listener.name");
       unique(names, l.name, at.has("name") ? at.place("name") : at.place("bind"), "listener");
+      if (!l.mountpoint.empty() && (!mqtt::utf8_valid(l.mountpoint) || !mqtt::topic_valid(l.mountpoint) ||
+                                    l.mountpoint.starts_with('$') || l.mountpoint.size() > 1024))
+        out_.error(at.place("mountpoint"), in_quotes(l.mountpoint) + " cannot stand in front of topics",
+                   "no wildcards, no $ at its beginning, at most 1024 bytes");
       if (l.bind.empty()) continue;
       const auto address = endpoint(l.bind, at.place("bind"), "listener.bind", true);
       if (!l.allow_anonymous) l.allow_anonymous = address && address->is_loopback();

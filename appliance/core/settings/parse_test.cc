@@ -209,6 +209,62 @@ spool = { keep = "7d", full = "drop_oldest" }
   EXPECT_THAT(got, testing::Contains(HasSubstr("f:18:7: error: `ack = \"far\"` and `spool.full")));
 }
 
+TEST(Parse, topics_of_clients_are_configured_in_tables_of_the_broker) {
+  const Settings got = good(R"(
+[node]
+name = "n"
+[[listener]]
+bind = "127.0.0.1:1883"
+mountpoint = "tenants/%c/"
+[broker]
+shared_strategy = "hash_topic"
+overlapping = "each"
+qos_max = 1
+sys_interval = "0s"
+[[broker.rewrite]]
+from = "old/+/#"
+to = "new/{2}/{1}"
+on = "publish"
+[[broker.auto_subscribe]]
+filter = "inbox/%c"
+qos = 1
+retain_handling = 2
+)");
+  const Broker& b = got.broker;
+  ASSERT_EQ(got.listeners.size(), 1u);
+  EXPECT_EQ(got.listeners[0].mountpoint, "tenants/%c/");
+  EXPECT_EQ(b.shared_strategy, SharedStrategy::hash_topic);
+  EXPECT_EQ(b.overlapping, Overlapping::each);
+  EXPECT_EQ(b.qos_max, 1u);
+  EXPECT_EQ(b.sys_interval, Duration::zero());
+  ASSERT_EQ(b.rewrites.size(), 1u);
+  EXPECT_EQ(b.rewrites[0].on, Rewrite::On::publish);
+  EXPECT_EQ(b.rewrites[0].to, "new/{2}/{1}");
+  ASSERT_EQ(b.auto_subscriptions.size(), 1u);
+  EXPECT_EQ(b.auto_subscriptions[0].retain_handling, 2u);
+}
+
+TEST(Parse, topics_of_clients_that_cannot_work_are_refused) {
+  const auto got = complaints(R"(
+[[listener]]
+bind = "127.0.0.1:1883"
+mountpoint = "a/+/"
+[[broker.rewrite]]
+from = "a/#/b"
+to = "x"
+[[broker.rewrite]]
+from = "a"
+[[broker.auto_subscribe]]
+filter = "$exclusive/x"
+qos = 3
+)");
+  EXPECT_THAT(
+      got, ElementsAre(HasSubstr("f:4:14: error: \"a/+/\" cannot stand in front of topics"),
+                       HasSubstr("f:6:8: error: `from` is no topic filter"), HasSubstr("f:8:1: error: "),
+                       HasSubstr("f:11:10: error: `filter` is no topic filter"),
+                       HasSubstr("f:12:7: error: ")));
+}
+
 TEST(Parse, a_default_route_is_needed_as_soon_as_events_come_in) {
   EXPECT_THAT(complaints("[agent]\ndir = \"/s\"\n"),
               ElementsAre(HasSubstr("f:1:1: error: [agent] needs a default route")));

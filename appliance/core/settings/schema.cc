@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "core/settings/auth_methods.h"
+#include "core/settings/broker.h"
 #include "core/settings/key.h"
 #include "core/settings/rows.h"
 
@@ -319,6 +320,10 @@ const Table<Listener>& listener_table() {
           integer("messages_rate_total", &Listener::messages_rate_total, 0, 1'000'000'000,
                   "Messages a second from all clients together, likewise."),
           byte_rate("bytes_rate_total", &Listener::bytes_rate_total, "Bytes a second from all clients together."),
+          text("mountpoint", &Listener::mountpoint,
+               "Put in front of all topics of this listener's clients, which see nothing else. %c: client id, %u: user "
+               "name.")
+              .like("\"tenants/a/\""),
       });
   return table;
 }
@@ -362,33 +367,6 @@ const Table<Log>& log_table() {
   return table;
 }
 
-const Table<Broker>& broker_table() {
-  static const Table<Broker> table(
-      "broker", false, "Limits of the MQTT broker.",
-      {
-          integer("workers", &Broker::workers, 0, 256, "Threads; 0: one per core."),
-          size("packet_max", &Broker::packet_max, 1_KiB, 256_MiB, "Longest packet."),
-          duration("connect_timeout", &Broker::connect_timeout, 1s, 600s, "From the connection to CONNECT."),
-          duration("keep_alive_max", &Broker::keep_alive_max, 1s, 65'535s,
-                   "A version 5 client that asks for a longer keep-alive, or for none, is given this one."),
-          integer("inflight_max", &Broker::inflight_max, 1, 65'535, "Unacknowledged QoS 1 and 2 messages to a client."),
-          integer("mqueue_messages_max", &Broker::mqueue_messages_max, 0, 10'000'000,
-                  "Messages that wait for a client; then QoS 0, then the oldest, are dropped and counted."),
-          size("mqueue_bytes_max", &Broker::mqueue_bytes_max, 64_KiB, {kTiB.value}, "Bytes that wait for a client."),
-          integer("topic_levels_max", &Broker::topic_levels_max, 1, 65'535, "Levels of a topic or filter."),
-          integer("topic_alias_max", &Broker::topic_alias_max, 0, 65'535, "Topic aliases of a connection."),
-          integer("client_id_max", &Broker::client_id_max, 23, 65'535, "Bytes of a client id."),
-          integer("awaiting_rel_max", &Broker::awaiting_rel_max, 1, 65'535,
-                  "QoS 2 messages of a client that await PUBREL."),
-          duration("session_expiry", &Broker::session_expiry, 0s, 3650 * kDay,
-                   "Life of an offline session of a client of version 3."),
-          integer("sessions_max", &Broker::sessions_max, 1, 100'000'000, "Sessions, online and offline."),
-          integer("retained_max", &Broker::retained_max, 0, 100'000'000, "Retained messages."),
-      },
-      {std::begin(kAccessInner), std::end(kAccessInner)});
-  return table;
-}
-
 void read_routes(const Value& root, Settings& into, Diagnostics& out) {
   read_rows(root, "route", route_table(), into.routes, out);
   const Entry* routes = root.find("route");
@@ -416,7 +394,6 @@ const std::vector<NotBuilt>& not_built() {
       {"route.spool.full", "\"drop_newest\""},
       {"listener.protocol", "\"ws\""},
       {"api.bind", ""},
-      {"broker.sessions_max", ""},
   };
   return list;
 }
@@ -426,8 +403,9 @@ const std::vector<TableInfo>& schema() {
     std::vector<TableInfo> out = {
         node_table().info(),     agent_table().info(), receiver_table().info(), category_table().info(),
         upstream_table().info(), route_table().info(), spool_table().info(),    listener_table().info(),
-        tls_table().info(),      api_table().info(),   log_table().info(),      broker_table().info(),
+        tls_table().info(),      api_table().info(),   log_table().info(),
     };
+    for (TableInfo& t : broker_tables()) out.push_back(std::move(t));
     for (TableInfo& t : access_tables()) out.push_back(std::move(t));
     return out;
   }();
@@ -453,7 +431,7 @@ void read_settings(const Value& root, Settings& into, Diagnostics& out) {
   if (const Value* t = table_at(root, "api", "api", out)) api_table().read(*t, into.api, out);
   if (const Value* t = table_at(root, "log", "log", out)) log_table().read(*t, into.log, out);
   if (const Value* t = table_at(root, "broker", "broker", out)) {
-    broker_table().read(*t, into.broker, out);
+    read_broker(*t, into.broker, out);
     read_access(*t, into.broker.access, out);
   }
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "core/settings/access.h"
+#include "core/settings/broker.h"
 
 namespace ph::settings {
 
@@ -128,6 +129,7 @@ struct Listener {
   std::optional<Bytes> bytes_rate;
   uint32_t messages_rate_total = 0;
   std::optional<Bytes> bytes_rate_total;
+  std::string mountpoint;
 };
 
 struct Tls {
@@ -142,6 +144,9 @@ struct Api {
 struct Log {
   LogLevel level = LogLevel::info;
 };
+/// When MQTT acknowledgements leave: after the disk has what they stand for, or at once.
+enum class Durability { fsync, lazy };
+
 struct Broker {
   uint32_t workers = 0;  // 0: one per core
   Bytes packet_max{limits::kMqttPacketMax};
@@ -155,8 +160,20 @@ struct Broker {
   uint32_t client_id_max = limits::kClientIdMax;
   uint32_t awaiting_rel_max = 100;
   Duration session_expiry = std::chrono::hours(2);
+  Durability durability = Durability::fsync;
   uint32_t sessions_max = 100'000;
   uint32_t retained_max = 100'000;
+  uint32_t subscriptions_max = limits::kSubscriptionsMax;
+  uint32_t qos_max = 2;
+  bool retain_available = true;
+  bool payload_format_check = false;
+  std::string response_information;  // empty: none
+  Overlapping overlapping = Overlapping::once;
+  uint32_t delayed_max = limits::kDelayedMessagesMax;
+  Duration sys_interval = 60s;
+  SharedStrategy shared_strategy = SharedStrategy::round_robin;
+  std::vector<Rewrite> rewrites;
+  std::vector<AutoSubscribe> auto_subscriptions;
   Access access;
 };
 

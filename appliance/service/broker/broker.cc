@@ -21,31 +21,45 @@ bool BrokerOptions::anonymous_allowed(size_t listener, ByteView peer) const {
 }
 
 Broker::Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap,
-               port::Loop* event_loop)
-    : options_(std::move(options)), rates_(options_.listeners.size()), event_loop_(event_loop) {
+               port::Loop* event_loop, Journal* journal)
+    : options_(std::move(options)), rates_(options_.listeners.size()), event_loop_(event_loop), journal_(journal) {
   PH_ASSERT(!places.empty() && places.size() <= 64, "1 to 64 workers");
   std::vector<Worker*> all;
   for (uint32_t i = 0; i < places.size(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(i, options_, rates_, *places[i].loop, *places[i].network, tap));
+    workers_.push_back(
+        std::make_unique<Worker>(i, options_, rates_, *places[i].loop, *places[i].network, tap, journal));
     all.push_back(workers_.back().get());
   }
   for (auto& w : workers_) w->set_peers(all);
+  if (journal) journal->set_members({all.begin(), all.end()});
 }
 
 Broker::~Broker() = default;
 
 Result<> Broker::start() {
+  if (journal_) PH_TRY(recover());
   for (const auto& listener : options_.listeners) endpoints_.push_back(listener.endpoint);
   // The first worker learns the ports that the kernel chose, the others join them.
   for (auto& w : workers_) {
     PH_ASSIGN(endpoints_, w->listen(endpoints_));
   }
-  for (auto& w : workers_) w->start_ticking();
+  for (auto& w : workers_) {
+    w->start_ticking();
+    w->start_sys();
+  }
   return {};
 }
 
 void Broker::stop() {
-  for (auto& w : workers_) w->loop().post([worker = w.get()] { worker->stop(); });
+  for (auto& w : workers_)
+    w->loop().post([this, worker = w.get()] {
+      worker->stop();
+      stopped_.fetch_add(1, std::memory_order_release);
+    });
+}
+
+bool Broker::drained() const {
+  return stopped_.load(std::memory_order_acquire) == workers_.size() && (!journal_ || journal_->idle());
 }
 
 void Broker::set_policy(const security::PolicyPtr& policy) {
@@ -53,38 +67,9 @@ void Broker::set_policy(const security::PolicyPtr& policy) {
 }
 
 BrokerStats Broker::stats() const {
-  BrokerStats s;
-  for (const auto& w : workers_) {
-    const session::Counters& c = w->counters();
-    s.connections += c.connections.get();
-    s.sessions += c.sessions.get();
-    s.subscriptions += c.subscriptions.get();
-    s.connections_in += c.connections_in.get();
-    s.messages_in += c.messages_in.get();
-    s.messages_out += c.messages_out.get();
-    s.bytes_in += c.bytes_in.get();
-    s.bytes_out += c.bytes_out.get();
-    s.malformed += c.malformed.get();
-    s.refused += c.refused.get();
-    s.takeovers += c.takeovers.get();
-    s.keep_alive_timeouts += c.keep_alive_timeouts.get();
-    s.slow_consumers += c.slow_consumers.get();
-    s.moves += c.moves.get();
-    s.logins_failed += c.logins_failed.get();
-    s.connects_shed += c.connects_shed.get();
-    s.banned += c.banned.get();
-    s.publish_denied += c.publish_denied.get();
-    s.subscribe_denied += c.subscribe_denied.get();
-    s.logins_expired += c.logins_expired.get();
-    s.http_unreachable += c.http_unreachable.get();
-    s.flapping += c.flapping.get();
-    s.connections_over_rate += c.connections_over_rate.get();
-    s.throttled += c.throttled.get();
-    s.overloads += c.overloads.get();
-    for (size_t i = 0; i < s.drops.size(); ++i) s.drops[i] += c.drops[i].get();
-  }
-  s.retained = workers_.front()->counters().retained.get();  // every worker has all of them
-  return s;
+  std::vector<Worker*> all;
+  for (const auto& w : workers_) all.push_back(w.get());
+  return sum(all);
 }
 
 void Broker::publish(port::Message message, std::move_only_function<void(Result<>)> done) {

@@ -5,6 +5,7 @@
 // outlive the loops, too: its answers come back to them.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -16,6 +17,7 @@
 
 namespace ph::broker {
 
+class Journal;
 class Worker;
 
 /// A thread for the broker: each loop with the network that lives on it.
@@ -27,10 +29,13 @@ struct WorkerPlace {
 class Broker final : public port::MessageSink {
  public:
   /// At most 64 workers. `tap` may be null. `event_loop`: the event plane's, where done callbacks of publish() run.
-  Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap, port::Loop* event_loop);
+  /// `journal`: where durable sessions live; null: they live as long as the process.
+  Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap, port::Loop* event_loop,
+         Journal* journal = nullptr);
   ~Broker() override;
 
-  /// Listens on every worker. Called once, before the loops run or from the only loop that does.
+  /// Brings back what the journal has, then listens on every worker. Called once, before the loops run or from the only
+  /// loop that does.
   Result<> start();
   /// Any thread: stops accepting and closes every connection, version 5 with 0x8B. Sessions and wills end silently.
   void stop();
@@ -46,11 +51,20 @@ class Broker final : public port::MessageSink {
   /// not keep up: again later), broker.bad_topic.
   void publish(port::Message message, std::move_only_function<void(Result<>)> done) override;
 
+  /// After stop(): nothing of the workers is on its way to the disk any more.
+  bool drained() const;
+
  private:
+  Result<> recover();
+  Result<> recover_sessions();
+  Result<> recover_retained();
+
   const BrokerOptions options_;
   std::vector<ListenerRates> rates_;  // by listener
   std::vector<std::unique_ptr<Worker>> workers_;
   port::Loop* event_loop_;
+  Journal* journal_;
+  std::atomic<size_t> stopped_{0};  // workers
   std::vector<port::Endpoint> endpoints_;
 };
 

@@ -386,7 +386,7 @@ TEST(Broker, says_its_limits_in_connack) {
   BrokerRig rig;
   EXPECT_THAT(rig.connect("id=c").take(),
               ElementsAre("connack present=0 reason=success receive_maximum=100 topic_alias_maximum=32 "
-                          "maximum_packet_size=1048576 shared_available=0"));
+                          "maximum_packet_size=1048576"));
   MqttClient& big = rig.connect("id=big");
   big.take();
   big.send_raw("\x30\xff\xff\xff\x7f");
@@ -497,7 +497,7 @@ TEST(Broker, subscriptions_and_retained_are_bounded) {
   c.take();
   c.send("subscribe id=1 filter=a:0 filter=b:0 filter=c:0 filter=$share/g/x:0");
   rig.run();
-  EXPECT_THAT(c.take(), ElementsAre("suback id=1 success success quota_exceeded shared_subscriptions_not_supported"));
+  EXPECT_THAT(c.take(), ElementsAre("suback id=1 success success quota_exceeded quota_exceeded"));
   c.send("publish topic=a retain payload=1").send("publish topic=b retain payload=2");
   rig.run();
   EXPECT_THAT(c.take(), ElementsAre("publish topic=a payload=1", "publish topic=b payload=2"));

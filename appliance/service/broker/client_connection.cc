@@ -42,7 +42,9 @@ void ClientConnection::send(Slice bytes) {
   socket_->send(std::move(bytes));
 }
 
+/// One call a packet; a large payload follows by send().
 void ClientConnection::send_copy(ByteView bytes) {
+  worker_.context().counters.packets_out.add();
   worker_.context().counters.bytes_out.add(bytes.size());
   socket_->send_copy(bytes);
 }
@@ -70,6 +72,10 @@ void ClientConnection::on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) {
 
 void ClientConnection::on_auth(const mqtt::Auth& auth) {
   worker_.on_auth(*this, auth);
+}
+
+bool ClientConnection::delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) {
+  return worker_.delays_pubcomp(*this, packet_id, reason);
 }
 
 void ClientConnection::on_end(const session::ChannelEnd& end) {

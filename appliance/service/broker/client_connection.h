@@ -29,6 +29,8 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   uint64_t bytes_acked() const { return socket_->bytes_acked(); }
 
   size_t listener = 0;       // index into the options' listeners
+  std::string mountpoint;    // in front of all its topics
+  bool renames = false;      // its topics are not taken as they are
   Client* client = nullptr;  // set by the worker between accept and end
   uint32_t check = 0;        // the worker's: serial of the look that is due next
   ClientRates rates;
@@ -53,6 +55,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   void on_subscribe(const mqtt::Subscribe& subscribe) override;
   void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) override;
   void on_auth(const mqtt::Auth& auth) override;
+  bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
   void close() override { socket_->close(); }

@@ -66,6 +66,9 @@ class Directory {
     if (it != entries_.end() && !it->second.busy && it->second.holder == worker) entries_.erase(it);
   }
 
+  /// At start: the session was there before.
+  void restore(const std::string& client_id, uint32_t holder) { entries_[client_id].holder = holder; }
+
   size_t size() const { return entries_.size(); }
 
  private:

@@ -47,6 +47,9 @@ struct Letter {
   uint64_t sequence = 0;        // sender's number of the message
   uint64_t retained_version = 0;
   std::shared_ptr<SinkTicket> ticket;  // of a message from the event plane
+  session::SharedKey shared;           // for one member of this shared subscription only,
+  uint64_t uid = 0;                    // the one with this session
+  bool cover = false;                  // the sender waits until it is on disk here
 };
 
 struct Batch {

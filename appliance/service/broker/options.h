@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "core/routing/shared_group.h"
+#include "core/routing/topic_rewrite.h"
 #include "core/security/flapping.h"
 #include "core/security/jwt.h"
 #include "core/security/policy.h"
@@ -41,6 +43,7 @@ struct ListenerOptions {
   uint64_t connections_rate = 0;
   uint64_t messages_rate = 0, bytes_rate = 0;              // of each client
   uint64_t messages_rate_total = 0, bytes_rate_total = 0;  // of all clients together
+  std::string mountpoint;  // template, put in front of all topics of its clients; %c: client id, %u: user name
 };
 
 /// When there is too much to do, CONNECTs are refused as busy and QoS 0 messages dropped, before anything else suffers.
@@ -48,6 +51,15 @@ struct OverloadOptions {
   Duration lag_max = Duration::zero();  // of a worker's loop; zero: not looked at
   /// Set from outside while memory is short. Null: never.
   std::shared_ptr<const std::atomic<bool>> memory_short;
+};
+
+/// What every client gets without asking. `filter` is a template like a mountpoint.
+struct AutoSubscription {
+  std::string filter;
+  uint8_t qos = 0;
+  bool no_local = false;
+  bool retain_as_published = false;
+  uint8_t retain_handling = 0;
 };
 
 /// Who may do what. Without a policy only `allow_anonymous` counts, and everybody who is in may do everything.
@@ -74,6 +86,17 @@ struct BrokerOptions {
   size_t output_max = limits::kMqttOutputMax;
   Duration stall_timeout = limits::kMqttStallTimeout;
   Duration v3_session_expiry = limits::kV3SessionExpiry;
+  size_t delayed_messages_max = limits::kDelayedMessagesMax;
+  size_t delayed_bytes_max = limits::kDelayedBytesMax;
+  std::vector<routing::RewriteRule> rewrite;
+  std::vector<AutoSubscription> auto_subscribe;
+  Duration sys_interval{0};  // of $SYS; 0: none
+  std::string node_name = "posthouse";
+  std::string version;
+  size_t sessions_max = SIZE_MAX;    // of all workers
+  bool overlapping_each = false;     // one copy per matching subscription instead of one per client
+  std::string response_information;  // template; %c: client id, %u: user name
+  routing::SharedStrategy shared_strategy = routing::SharedStrategy::round_robin;
   uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
   SecurityOptions security;
   OverloadOptions overload;
@@ -84,7 +107,10 @@ struct BrokerOptions {
 
 /// Sums over the workers. Counted since start unless said otherwise.
 struct BrokerStats {
-  uint64_t connections = 0;    // now
+  uint64_t connections = 0;  // now
+  uint64_t clients = 0;      // now: connections with a session
+  uint64_t packets_in = 0;
+  uint64_t packets_out = 0;
   uint64_t sessions = 0;       // now, online and offline
   uint64_t subscriptions = 0;  // now
   uint64_t retained = 0;       // now
@@ -110,14 +136,19 @@ struct BrokerStats {
   uint64_t connections_over_rate = 0;
   uint64_t throttled = 0;
   uint64_t overloads = 0;
-  std::array<uint64_t, session::kDropNames.size()> drops{};  // by session::Drop, named by session::kDropNames
+  uint64_t delayed = 0;                                        // now
+  std::array<uint64_t, session::kLimitNames.size()> limits{};  // by session::Limit, named by session::kLimitNames
+  std::array<uint64_t, session::kDropNames.size()> drops{};    // by session::Drop, named by session::kDropNames
 
+  uint64_t limited(session::Limit which) const { return limits[static_cast<size_t>(which)]; }
   uint64_t dropped(session::Drop reason) const { return drops[static_cast<size_t>(reason)]; }
 };
 
 namespace errors {
 inline constexpr ErrorCode busy{"broker.busy"};
 inline constexpr ErrorCode bad_topic{"broker.bad_topic"};
+inline constexpr ErrorCode state_newer{"broker.state_newer"};
+inline constexpr ErrorCode state_damaged{"broker.state_damaged"};
 }  // namespace errors
 
 }  // namespace ph::broker

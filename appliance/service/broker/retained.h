@@ -31,18 +31,18 @@ class RetainedStore {
   RetainedStore(size_t messages_max, size_t bytes_max, session::Counters& counters)
       : messages_max_(messages_max), bytes_max_(bytes_max), counters_(counters) {}
 
-  /// An empty payload clears [MQTT-3.3.1-6, MQTT-3.3.1-7].
-  void set(session::Outgoing& message, RetainedVersion version, Instant now) {
+  /// An empty payload clears [MQTT-3.3.1-6, MQTT-3.3.1-7]. False: nothing has changed.
+  bool set(session::Outgoing& message, RetainedVersion version, Instant now) {
     const session::MessageView& v = message.view();
     const bool clear = v.payload.empty();
     Entry* old = index_.find(v.topic);
-    if (old && version < old->version) return;
+    if (old && version < old->version) return false;
     const size_t freed = old && old->message ? old->message->bytes() : 0;
     const size_t size = clear ? 0 : v.topic.size() + v.payload.size() + v.properties.size();
     const bool had = old && old->message;
     if (!clear && ((!had && messages_ >= messages_max_) || bytes_ - freed + size > bytes_max_)) {
       counters_.drop(session::Drop::retained_full);
-      if (!had) return;
+      if (!had) return false;
       tombstone(v.topic, version, now);  // rather none than the old value
     } else if (clear) {
       tombstone(v.topic, version, now);
@@ -55,6 +55,13 @@ class RetainedStore {
     bytes_ += has ? size : 0;
     bytes_ -= freed;
     update_counter();
+    return true;
+  }
+
+  /// What is kept for a topic; null: nothing.
+  session::MessagePtr find(ByteView topic) {
+    const Entry* e = index_.find(topic);
+    return e ? e->message : nullptr;
   }
 
   /// Calls visit(const MessagePtr&) for each live message that the filter matches.

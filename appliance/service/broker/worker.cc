@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "base/log.h"
+#include "service/broker/sys_topics.h"
 
 namespace ph::broker {
 namespace {
@@ -16,7 +17,7 @@ constexpr Duration kHeldBackCheck = 5ms;
 }  // namespace
 
 Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<ListenerRates>& rates, port::Loop& loop,
-               port::Network& network, port::MessageTap* tap)
+               port::Network& network, port::MessageTap* tap, Journal* journal)
     : index_(index),
       options_(options),
       loop_(loop),
@@ -25,6 +26,10 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<Listene
       policy_(options.security.policy),
       authenticator_(options, loop, network, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
+      sys_retained_(SIZE_MAX, SIZE_MAX, sys_counters_),
+      sys_timer_(loop.make_timer()),
+      rewrite_(options.rewrite),
+      delayed_(options.delayed_messages_max, options.delayed_bytes_max),
       rates_(rates),
       throttle_timer_(loop.make_timer()),
       load_timer_(loop.make_timer()),
@@ -32,13 +37,21 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<Listene
       ticker_(loop.make_timer()),
       wheel_(kWheelTicks) {
   context_.limits = options.session;
+  if (!journal) return;
+  durable_ = std::make_unique<DurableSessions>(index, *journal, loop, [this] { schedule_flush(); });
+  context_.keeper = durable_.get();
+  outgoing_.set_numbers(durable_.get());
 }
 
 Worker::~Worker() = default;
 
-Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpoint>& at) {
+void Worker::set_peers(std::vector<Worker*> workers) {
+  workers_ = std::move(workers);
   outboxes_.resize(workers_.size());
-  seen_.resize(workers_.size());
+  for (auto* per_worker : {&seen_, &covered_, &cover_due_, &cover_told_}) per_worker->resize(workers_.size());
+}
+
+Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpoint>& at) {
   std::vector<port::Endpoint> out;
   for (size_t i = 0; i < at.size(); ++i) {
     port::ListenOptions options;
@@ -86,7 +99,9 @@ void Worker::stop() {
   listeners_.clear();
   ticker_->cancel();
   load_timer_->cancel();
+  sys_timer_->cancel();
   for (auto& [id, connection] : connections_) connection->channel().kick(mqtt::ReasonCode::server_shutting_down);
+  push_outboxes();
 }
 
 // --- time
@@ -123,8 +138,10 @@ void Worker::tick() {
   on_due(now);
   check_congested(now);
   check_parked(now);
+  publish_delayed(now);
   retained_.sweep(now);
   if (wheel_at_ == 0) flapping_.sweep(options_.security.flapping, now);
+  sys_retained_.sweep(now);
 }
 
 // --- slow consumers
@@ -206,7 +223,12 @@ void Worker::flush() {
   push_outboxes();
 }
 
+/// The journal first: what others learn from the mail must not be on disk before what it builds on.
 void Worker::push_outboxes() {
+  if (durable_) {
+    cover_seen();
+    durable_->flush();
+  }
   for (uint32_t w = 0; w < outboxes_.size(); ++w)
     if (outboxes_[w]) workers_[w]->deliver_mail(std::move(outboxes_[w]));
 }

@@ -18,19 +18,27 @@
 #include <vector>
 
 #include "core/routing/filter_index.h"
+#include "core/routing/shared_group.h"
 #include "core/session/session.h"
 #include "port/loop.h"
 #include "port/message_sink.h"
 #include "port/network.h"
 #include "service/broker/authenticator.h"
 #include "service/broker/client_connection.h"
+#include "service/broker/delayed.h"
 #include "service/broker/directory.h"
+#include "service/broker/durable_sessions.h"
 #include "service/broker/mailbox.h"
 #include "service/broker/options.h"
 #include "service/broker/retained.h"
 #include "service/broker/throttle.h"
 
 namespace ph::broker {
+
+class SysTopics;
+class Worker;
+/// Figures of all workers, as far as this thread sees them.
+BrokerStats sum(const std::vector<Worker*>& workers);
 
 /// A message for a session that is on its way here (docs/sessions_move.md).
 struct Shadow {
@@ -55,12 +63,19 @@ struct ParkedMessage {
   uint8_t qos = 0;
   bool retain = false;
   std::vector<uint32_t> subscription_ids;
+  session::SharedKey shared;
   std::shared_ptr<SinkTicket> ticket;
 };
 struct Parked {
   std::deque<ParkedMessage> messages;
   Instant moved{};     // when the client last made progress,
   uint64_t acked = 0;  // and what its socket had acknowledged then
+};
+
+/// What has to be on disk before a message counts as taken.
+struct Wanted {
+  uint64_t sequence = 0;  // this worker's number of the message
+  uint64_t workers = 0;   // mask of those whose sessions must have it
 };
 
 using SubscriptionMap = std::map<std::string, session::Subscription, std::less<>>;
@@ -72,26 +87,44 @@ struct Client {
   ClientConnection* connection = nullptr;  // null: offline
   std::optional<Instant> due;              // will or end of an offline session; its key in Worker::due_
   std::optional<Instant> will_due;
-  bool arriving = false;  // messages go to `shadow` until the session is here
+  bool will_kept = false;  // there is a record of it
+  bool arriving = false;   // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
   std::vector<Taken> taken;  // answers that came before the session did
   std::unique_ptr<Parked> parked;
   bool stalled = false;  // nothing is parked for it until its queue is below half again
+  uint32_t shared = 0;   // groups that it is a member of
   uint64_t mark = 0;     // fan-out: number of the last one that reached this session,
   uint32_t slot = 0;     // and its receiver there
 };
 
-class Worker {
+class Worker final : public JournalMember {
  public:
+  /// `journal` may be null: then nothing is durable.
   Worker(uint32_t index, const BrokerOptions& options, std::vector<ListenerRates>& rates, port::Loop& loop,
-         port::Network& network, port::MessageTap* tap);
-  ~Worker();
+         port::Network& network, port::MessageTap* tap, Journal* journal);
+  ~Worker() override;
 
   // --- from the broker; before the loops run
-  void set_peers(std::vector<Worker*> workers) { workers_ = std::move(workers); }
+  void set_peers(std::vector<Worker*> workers);
   /// Returns where it listens, in the order of options.listeners.
   Result<std::vector<port::Endpoint>> listen(const std::vector<port::Endpoint>& at);
   void start_ticking();
+  void start_sys();
+  /// The session of a record; its client id's home is here. Null: there is one already.
+  Client* restore(uint64_t uid, const session::SessionRecord& record);
+  void restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription);
+  void restore_will(Client& client, session::SessionWill will, bool was_attached);
+  void restore_retained(const session::MessagePtr& message, uint64_t version);
+  /// After all of them.
+  void restored(Client& client, bool was_attached);
+  void settle_mail();
+  uint32_t home_of(const std::string& client_id) const;
+
+  // JournalMember
+  port::Loop& journal_loop() override { return loop_; }
+  void on_durable(uint64_t turn) override;
+  void on_covered(uint32_t by, uint64_t sequence) override;
 
   // --- from any thread
   const session::Counters& counters() const { return context_.counters; }
@@ -111,6 +144,7 @@ class Worker {
   void on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   void on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe);
   void on_auth(ClientConnection& connection, const mqtt::Auth& auth);
+  bool delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason);
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
@@ -125,11 +159,15 @@ class Worker {
     Client* client = nullptr;
     session::Subscription* subscription = nullptr;
   };
-  /// What hangs on a filter: own subscriptions, and which other workers have any.
+  using SharedGroups = std::vector<std::unique_ptr<routing::SharedGroup>>;
+  /// What hangs on a filter: own subscriptions, which other workers have any, and shared subscriptions of all workers.
   struct RouteNode {
     std::vector<Subscriber> local;
     uint64_t remote = 0;
-    bool empty() const { return local.empty() && remote == 0; }
+    uint64_t remote_durable = 0;           // of `remote`, who has durable sessions among them
+    uint32_t durable = 0;                  // of `local`
+    std::unique_ptr<SharedGroups> shared;  // null: none
+    bool empty() const { return local.empty() && remote == 0 && !shared; }
   };
   /// One session's share in a fan-out: the best of its matching subscriptions.
   struct Receiver {
@@ -137,6 +175,19 @@ class Worker {
     uint8_t qos = 0;
     bool retain_as_published = false;
     std::vector<uint32_t> ids;
+  };
+  /// A SUBSCRIBE that may have to wait for answers about exclusive filters.
+  struct Asked {
+    struct Row {
+      mqtt::Filter options;  // its filter is void
+      std::string filter;
+      std::optional<mqtt::ReasonCode> refused;
+    };
+    uint64_t connection = 0;
+    uint16_t packet_id = 0;
+    uint32_t id = 0;
+    std::vector<Row> rows;
+    size_t missing = 0;
   };
   /// A CONNECT on its way to a session.
   struct Opening {
@@ -147,6 +198,11 @@ class Worker {
     std::optional<uint32_t> expiry_told;
     std::optional<session::SessionWill> will;
     std::string auth_data;  // last word of an enhanced authentication
+  };
+  /// A message that waits for disks.
+  struct Pending {
+    Wanted wanted;
+    port::Task then;
   };
   struct SyncRound {
     size_t missing = 0;
@@ -175,7 +231,6 @@ class Worker {
   void synced(uint64_t round);
   void hold_back(ClientConnection& connection);
   void release_held_back();
-  uint32_t home_of(const std::string& client_id) const;
 
   // worker_sessions.cc: connect, takeover, move, end
   void enter(uint64_t ticket, Opening opening);
@@ -184,6 +239,7 @@ class Worker {
   void settle_claim(const std::string& client_id, uint32_t holder);
   void forward_grant(const std::string& client_id, const Granted& granted);
   void open_session(uint64_t ticket);
+  void attach(Opening opening, ClientConnection& connection, Client& attached, bool present);
   void give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start);
   void hand_over(const std::string& client_id, uint32_t to, uint64_t ticket);
   void prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap subscriptions);
@@ -191,10 +247,12 @@ class Worker {
                   const std::vector<uint64_t>& seen);
   uint64_t new_uid();
   Client& add_client(std::unique_ptr<session::Session> session, uint64_t uid);
+  bool sessions_full() const;
   Client* find_client(const std::string& client_id);
   /// The client's session if it is still worth something: kicks its connection, ends it when it is due.
   Client* find_offline(const std::string& client_id);
-  std::unique_ptr<session::Session> extract(Client& client);
+  /// `to`: where it goes, kNobody if it ends.
+  std::unique_ptr<session::Session> extract(Client& client, uint32_t to = kNobody);
   void end_session(Client& client);
   void publish_will(Client& client);
   void schedule_due(Client& client);
@@ -228,15 +286,70 @@ class Worker {
   void publish_unacknowledged(const session::MessagePtr& message);
   bool route(session::Outgoing& message, const Client* publisher);
   void receive(const Batch& batch, const Letter& letter);
-  size_t collect(ByteView topic, const Client* publisher, uint64_t& remote);
+  size_t collect(ByteView topic, const Client* publisher, uint64_t& remote, bool route_shared);
   void deliver_collected(session::Outgoing& message, size_t receivers, uint32_t source, uint64_t sequence);
-  void send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
+  Letter* send_message(uint32_t worker, session::Outgoing& message, uint64_t retained_version);
+
+  // worker_subscribe.cc: subscribe, unsubscribe, routes
+  void subscribe_all(Asked& asked, uint64_t uid);
+  void send_retained_of(uint64_t connection, const std::vector<std::string>& filters);
+  std::vector<std::string> auto_subscribe(ClientConnection& connection);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
-  void remove_route(session::Subscription& subscription);
+  SubscriptionMap::iterator drop_subscription(Client& client, SubscriptionMap::iterator it);
+  void remove_route(Client& client, session::Subscription& subscription);
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);
+  void announce_durable(const std::string& filter, bool present);
   mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
   void send_retained(Client& client, const std::string& filter, const session::Subscription& subscription);
+
+  // worker_topics.cc: what clients call a topic and what the broker does
+  static std::optional<ByteView> exclusive_filter(ByteView filter);
+  static ByteView username_of(const ClientConnection& connection);
+  void mount(ClientConnection& connection, const std::string& client_id);
+  std::optional<mqtt::ReasonCode> rename(ClientConnection& connection, session::MessageView& view,
+                                         std::optional<uint32_t>& delay);
+  std::string name_topic(const ClientConnection& connection, ByteView topic, ByteView client_id) const;
+  std::string name_filter(const ClientConnection& connection, ByteView filter) const;
+  static std::string unmounted(const ClientConnection& connection, ByteView filter);
+  void drop_foreign_subscriptions(Client& client);
+  mqtt::ReasonCode put_off(const session::MessageView& view, uint32_t seconds);
+  void publish_delayed(Instant now);
+  void ask_exclusive(const std::string& filter, uint64_t uid, std::move_only_function<void(bool)> answer);
+  void release_exclusive(const std::string& filter, uint64_t uid);
+
+  // worker_sys.cc: $SYS
+  RetainedStore& retained_for(ByteView topic);
+  void keep_if_newer(session::Outgoing& message, RetainedVersion version);
+  void publish_sys();
+
+  // worker_shared.cc: shared subscriptions
+  void join_group(Client& client, const std::string& filter, session::Subscription& subscription);
+  void leave_group(Client& client, session::Subscription& subscription, uint32_t to);
+  void announce_online(Client& client);
+  void set_member(const std::string& key, routing::SharedMember member, bool online);
+  void remove_member(const std::string& key, uint64_t uid);
+  void tell_member(const std::string& key, routing::SharedMember member, bool online);
+  routing::SharedGroup* find_group(const std::string& key);
+  bool dispatch_shared(session::Outgoing& message, routing::SharedGroup& group, const Client* publisher);
+  bool deliver_shared(session::Outgoing& message, const session::SharedKey& key, uint64_t uid);
+  void send_shared(session::Outgoing& message, const session::SharedKey& key, routing::SharedMember member);
+  void receive_shared(const Letter& letter, uint32_t from);
+  void hand_on(session::Session& ended);
+  // worker_durable.cc: what waits for the disk
+  bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
+  void acknowledge_later(ClientConnection& connection, uint16_t packet_id, uint8_t qos);
+  /// Runs `then` when what the client's session told this turn is on disk; at once if it is not durable.
+  void when_kept(Client& client, port::Task then);
+  void settle_and_keep(Client& client, port::Task then);
+  void when_taken(const Wanted& wanted, port::Task then);
+  void release_taken();
+  bool covered(const Wanted& wanted) const;
+  void cover_seen();
+  void want_cover(uint32_t source, uint64_t sequence);
+  uint32_t home_of_topic(ByteView topic) const;
+  void keep_retained(session::Outgoing& message, uint64_t version);
+  void keep_will(Client& client);
 
   const uint32_t index_;
   const BrokerOptions& options_;
@@ -262,12 +375,37 @@ class Worker {
   routing::FilterIndex<RouteNode> index_of_filters_;
   RetainedStore retained_;
   uint64_t retained_version_ = 0;
+  session::Counters sys_counters_;  // of sys_retained_, for nobody
+  RetainedStore sys_retained_;      // of $SYS
+  std::unique_ptr<SysTopics> sys_;
+  std::unique_ptr<port::Timer> sys_timer_;
+  routing::TopicRewrite rewrite_;
+  std::string topic_;  // the broker's name for the topic of the PUBLISH at work
+  DelayedStore delayed_;
+  std::unordered_map<std::string, uint64_t> exclusive_;  // of filters whose home is here: who has it, by uid
   session::Outgoing outgoing_;
-  std::vector<Receiver> receivers_;  // of the fan-out at work; kept for their memory
+  Wanted wanted_;                             // by the message that was routed last
+  uint64_t remote_durable_ = 0;               // by the fan-out at work
+  std::unique_ptr<DurableSessions> durable_;  // null: nothing is
+  std::deque<Pending> taking_;                // in order of their sequences
+  std::vector<uint64_t> covered_;             // per worker: what of ours its sessions have on disk
+  std::vector<uint64_t> cover_due_;           // per worker: its last message whose taking has to be confirmed,
+  std::vector<uint64_t> cover_told_;          // and up to where that was
+  std::set<Client*> arriving_;                // durable ones
+  std::vector<Receiver> receivers_;           // of the fan-out at work; kept for their memory
   uint64_t mark_ = 0;
   std::string scratch_;
-  std::shared_ptr<SinkTicket> ticket_;  // of the fan-out at work, if it came from the event plane
-  std::set<Client*> parked_;            // clients with parked messages
+  std::vector<routing::SharedGroup*> shared_hits_;  // groups that the fan-out at work reaches
+  /// A shared message that follows its member to another worker: its sender waits for that one's disk.
+  struct Following {
+    uint32_t source = 0;
+    uint64_t sequence = 0;
+    Wanted wanted;
+  };
+  std::vector<Following> following_;
+  std::unordered_map<uint64_t, Client*> members_;  // own sessions that are in a group, by uid
+  std::shared_ptr<SinkTicket> ticket_;             // of the fan-out at work, if it came from the event plane
+  std::set<Client*> parked_;                       // clients with parked messages
 
   Mailbox mailbox_;
   std::vector<std::unique_ptr<Batch>> outboxes_;

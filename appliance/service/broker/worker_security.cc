@@ -96,13 +96,12 @@ bool Worker::may_subscribe(const ClientConnection& connection, ByteView filter) 
 void Worker::drop_denied_subscriptions(Client& client, const security::Access& access) {
   auto& subscriptions = client.session->subscriptions();
   for (auto it = subscriptions.begin(); it != subscriptions.end();) {
-    if (access.may_subscribe(it->first)) {
+    if (access.may_subscribe(unmounted(*client.connection, it->first))) {
       ++it;
       continue;
     }
     context_.counters.subscribe_denied.add();
-    remove_route(it->second);
-    it = subscriptions.erase(it);
+    it = drop_subscription(client, it);
   }
 }
 

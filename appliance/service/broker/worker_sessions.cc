@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/coding.h"
+#include "codec/mqtt/text.h"
 #include "service/broker/worker.h"
 
 namespace ph::broker {
@@ -104,25 +105,71 @@ void Worker::open_session(uint64_t ticket) {
   if (it == connections_.end() || !it->second->channel().opening())  // gone meanwhile; the session stays as it was
     return settle_claim(id, client ? index_ : kNobody);
 
-  const bool present = client != nullptr;
-  if (!client) client = &add_client(std::make_unique<session::Session>(id, context_), new_uid());
+  if (client) return attach(std::move(opening), *it->second, *client, true);
+  if (sessions_full()) {
+    context_.counters.limit(session::Limit::sessions);
+    it->second->channel().refuse(mqtt::ReasonCode::quota_exceeded);
+    return settle_claim(id, kNobody);
+  }
+  const uint64_t uid = new_uid();
+  client = &add_client(std::make_unique<session::Session>(id, context_), uid);
+  if (!durable_ || opening.expiry == 0) return attach(std::move(opening), *it->second, *client, false);
+  // CONNACK promises a session: it is on disk first. The claim is held meanwhile, so nobody else touches it.
+  client->session->set_expiry(opening.expiry);
+  client->session->keep(uid);
+  durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
+    Client& made = *find_client(opening.client_id);
+    auto at = connections_.find(ticket);
+    if (at != connections_.end() && at->second->channel().opening())
+      return attach(std::move(opening), *at->second, made, false);
+    made.session->detach(loop_.now());
+    schedule_due(made);
+    settle_claim(opening.client_id, index_);
+  });
+}
+
+/// The last step of CONNECT.
+void Worker::attach(Opening opening, ClientConnection& connection, Client& attached, bool present) {
+  Client* client = &attached;
+  const std::string& id = opening.client_id;
   unschedule_due(*client);
   client->will_due.reset();
   client->session->set_expiry(opening.expiry);
+  mount(connection, id);
+  if (opening.will && connection.renames) {
+    auto named = std::make_shared<session::Message>(*opening.will->message);
+    named->topic = name_topic(connection, named->topic, id);
+    opening.will->message = std::move(named);
+  }
   client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
-  ClientConnection& connection = *it->second;
+  keep_will(*client);
   client->connection = &connection;
   connection.client = client;
+  context_.counters.clients.add();
+  announce_online(*client);
   settle_claim(id, index_);
+  drop_foreign_subscriptions(*client);
   if (connection.access) drop_denied_subscriptions(*client, *connection.access);
+  const std::vector<std::string> retained = auto_subscribe(connection);
   session::Acceptance acceptance;
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
   acceptance.session_expiry = opening.expiry_told;
   acceptance.authentication_data = opening.auth_data;
+  const std::string response = routing::fill_client(options_.response_information, id, username_of(connection));
+  acceptance.response_information = response;
+  acceptance.mountpoint = connection.mountpoint;
   schedule_check(connection, loop_.now());  // keep-alive may be due before what was planned for CONNECT
   // The last step: packets that came behind CONNECT are handled in there, and may end the session again.
   connection.channel().accept(*client->session, acceptance, loop_.now());
+  if (!retained.empty()) settle([this, at = connection.id(), retained] { send_retained_of(at, retained); });
+}
+
+/// Counted over all workers, each as it sees the others: a burst may go over by what is under way.
+bool Worker::sessions_full() const {
+  uint64_t sessions = 0;
+  for (const Worker* w : workers_) sessions += w->counters().sessions.get();
+  return sessions >= options_.sessions_max;
 }
 
 Client* Worker::find_client(const std::string& client_id) {
@@ -145,7 +192,7 @@ Client* Worker::find_offline(const std::string& client_id) {
 }
 
 uint64_t Worker::new_uid() {
-  return static_cast<uint64_t>(index_) << 48 | ++last_uid_;
+  return durable_ ? durable_->next() : static_cast<uint64_t>(index_) << 48 | ++last_uid_;
 }
 
 Client& Worker::add_client(std::unique_ptr<session::Session> session, uint64_t uid) {
@@ -179,8 +226,13 @@ void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap sub
   const std::string client_id = openings_.at(ticket).client_id;
   Client& client = add_client(std::make_unique<session::Session>(client_id, context_), 0);
   client.arriving = true;
+  if (durable_) arriving_.insert(&client);
   client.session->subscriptions() = std::move(subscriptions);
-  for (auto& [filter, subscription] : client.session->subscriptions()) add_route(client, filter, subscription);
+  for (auto& [filter, subscription] : client.session->subscriptions()) {
+    // A shared one has no shadows: messages for the member follow the session from where it was (docs/shared.md).
+    subscription.shared = nullptr;
+    if (!mqtt::shared_filter(filter)) add_route(client, filter, subscription);
+  }
   settle([this, client_id, ticket, from] {
     send_task(from, [client_id, to = index_, ticket](Worker* w) { w->hand_over(client_id, to, ticket); });
   });
@@ -190,9 +242,10 @@ void Worker::hand_over(const std::string& client_id, uint32_t to, uint64_t ticke
   Client* client = find_client(client_id);
   std::unique_ptr<session::Session> session;
   uint64_t uid = 0;
+  push_outboxes();  // what was said of it here is older than what will be said there
   if (client) {
     uid = client->uid;
-    session = extract(*client);
+    session = extract(*client, to);
   }
   std::vector<uint64_t> seen = seen_;
   seen[index_] = sequence_;
@@ -220,6 +273,10 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
     client->session = std::move(session);
     client->uid = uid;
     client->arriving = false;
+    for (auto& [filter, s] : client->session->subscriptions())
+      if (mqtt::shared_filter(filter)) join_group(*client, filter, s);
+    arriving_.erase(client);
+    if (durable_) durable_->mark_dirty();  // covers that waited for the shadows
     for (Shadow& s : std::exchange(client->shadow, {})) {
       if (s.sequence <= seen[s.source]) continue;  // it had that one there
       outgoing_.reset(s.message);
@@ -235,9 +292,17 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
 }
 
 /// Takes the session out of everything that this worker knows.
-std::unique_ptr<session::Session> Worker::extract(Client& client) {
+std::unique_ptr<session::Session> Worker::extract(Client& client, uint32_t to) {
   unschedule_due(client);
-  for (auto& [filter, subscription] : client.session->subscriptions()) remove_route(subscription);
+  for (auto& [filter, subscription] : client.session->subscriptions()) {
+    if (to != kNobody) subscription.exclusive = false;  // it stays the session's
+    if (subscription.shared)
+      leave_group(client, subscription, to);
+    else if (!mqtt::shared_filter(filter))  // one of an arriving session was not entered
+      remove_route(client, subscription);
+  }
+  if (client.session->durable()) durable_->leave(*client.session);
+  arriving_.erase(&client);
   auto session = std::move(client.session);
   context_.counters.sessions.subtract();
   clients_.erase(session->client_id());
@@ -249,13 +314,18 @@ std::unique_ptr<session::Session> Worker::extract(Client& client) {
 void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end) {
   Client& client = *std::exchange(connection.client, nullptr);
   client.connection = nullptr;
+  context_.counters.clients.subtract();
   session::Session& session = *client.session;
   session.detach(loop_.now());
   unpark(client, true);
   if (end.reason != mqtt::ReasonCode::session_taken_over && !stopping_) note_end(session.client_id());
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
-  if (!end.publish_will || stopping_) session.set_will(std::nullopt);
-  if (session.will()) {
+  if (!end.publish_will) {
+    session.set_will(std::nullopt);
+    keep_will(client);
+  }
+  if (stopping_ && !session.durable()) session.set_will(std::nullopt);
+  if (session.will() && !stopping_) {
     const uint32_t delay = session.will()->delay;
     if (delay == 0 || session.expiry() == 0)
       publish_will(client);
@@ -263,6 +333,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
       client.will_due = loop_.now() + std::chrono::seconds(delay);
   }
   if (session.expiry() == 0) return end_session(client);
+  announce_online(client);
   schedule_due(client);
 }
 
@@ -270,7 +341,9 @@ void Worker::publish_will(Client& client) {
   client.will_due.reset();
   auto will = client.session->take_will();
   if (!will) return;
+  keep_will(client);
   auto message = std::make_shared<session::Message>(*will->message);
+  if (durable_) message->number = durable_->next();
   message->received = loop_.now();
   publish_unacknowledged(message);
 }
@@ -278,6 +351,7 @@ void Worker::publish_will(Client& client) {
 void Worker::end_session(Client& client) {
   publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
   const auto session = extract(client);
+  hand_on(*session);
   session->end();
   const std::string& id = session->client_id();
   const uint32_t home = home_of(id);

@@ -1,7 +1,8 @@
 // What the worker publishes for the event plane, and how that waits for clients that read. A message for a connected
 // client whose queue is over half full is parked with the client instead, and holds the publish's ticket; the event
 // plane has little outstanding, so that is little. Parked messages go on as the queue empties. If the client goes, or
-// its queue does not move for the stall timeout, they go to the queue, whose own bounds then apply and count.
+// its queue does not move for the stall timeout, they go to the queue, whose own bounds then apply and count. The
+// ticket goes when a durable session's entry is on disk.
 #include "base/log.h"
 #include "service/broker/worker.h"
 
@@ -10,11 +11,14 @@ namespace ph::broker {
 void Worker::publish_from_sink(session::MessagePtr message, port::Task done) {
   auto stamped = std::make_shared<session::Message>(*message);
   stamped->received = loop_.now();
+  if (durable_) stamped->number = durable_->next();
   outgoing_.reset(std::move(stamped));
   ticket_ = std::make_shared<SinkTicket>(std::move(done));
   route(outgoing_, nullptr);
   pressed_ = false;
-  settle([ticket = std::exchange(ticket_, nullptr)] { ticket->release(); }, true);
+  settle([this, wanted = wanted_,
+          ticket = std::exchange(ticket_, nullptr)] { when_taken(wanted, [ticket] { ticket->release(); }); },
+         true);
 }
 
 void Worker::deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy) {
@@ -28,8 +32,12 @@ void Worker::deliver_from_sink(Client& client, session::Outgoing& message, const
     parked_.insert(&client);
   }
   ticket_->hold();
-  client.parked->messages.push_back(
-      {message.share(), copy.qos, copy.retain, {copy.subscription_ids.begin(), copy.subscription_ids.end()}, ticket_});
+  client.parked->messages.push_back({message.share(),
+                                     copy.qos,
+                                     copy.retain,
+                                     {copy.subscription_ids.begin(), copy.subscription_ids.end()},
+                                     copy.shared ? *copy.shared : nullptr,
+                                     ticket_});
 }
 
 /// After anything that may have made room in the client's queue. `all`: whether there is room or not.
@@ -44,9 +52,13 @@ void Worker::unpark(Client& client, bool all) {
     copy.qos = m.qos;
     copy.retain = m.retain;
     copy.subscription_ids = m.subscription_ids;
+    copy.shared = &m.shared;
     outgoing_.reset(std::move(m.message));
     client.session->deliver(outgoing_, copy, loop_.now(), true);
-    m.ticket->release();
+    if (durable_ && client.session->durable())
+      durable_->after(durable_->turn(), [ticket = m.ticket] { ticket->release(); });
+    else
+      m.ticket->release();
   }
   if (!messages.empty()) return;
   client.parked.reset();

@@ -17,9 +17,12 @@ struct Committer::Group {
 
   void write(port::KeyedStore& store) {
     for (Participant* p : participants)
-      if (outcome = p->flush(); !outcome) return;
-    for (Participant* p : participants) p->add_flushed(entries);
-    for (Request& r : requests) entries.append(std::move(r.entries));
+      if (outcome = p->flush(); !outcome) break;
+    if (!outcome) entries = {};
+    if (outcome)
+      for (Participant* p : participants) p->add_flushed(entries);
+    for (Request& r : requests)
+      if (outcome || r.alone) entries.append(std::move(r.entries));
     flushed = true;
     store_entries(store);
   }
@@ -28,7 +31,7 @@ struct Committer::Group {
 
   void report() {
     for (Participant* p : participants) p->finished(outcome);
-    for (Request& r : requests) r.done(outcome);
+    for (Request& r : requests) r.done(r.alone ? Result<>() : outcome);
   }
 };
 
@@ -48,6 +51,11 @@ void Committer::request(std::vector<Participant*> needs, port::WriteBatch entrie
                         std::move_only_function<void(const Result<>&)> done) {
   for (Participant* p : needs) touch(*p);
   requests_.push_back({std::move(needs), std::move(entries), std::move(done)});
+  schedule();
+}
+
+void Committer::request_alone(port::WriteBatch entries, std::move_only_function<void()> done) {
+  requests_.push_back({{}, std::move(entries), [done = std::move(done)](const Result<>&) mutable { done(); }, true});
   schedule();
 }
 
@@ -102,6 +110,11 @@ void Committer::complete(std::shared_ptr<Group> group) {
     log_error("group_commit_failed", {{"error", group->outcome.error().to_string()}});
     behind = gather();
     behind->outcome = group->outcome;
+    // What stands for itself is not taken along: it goes with the next group.
+    auto alone = std::stable_partition(behind->requests.begin(), behind->requests.end(),
+                                       [](const Request& r) { return !r.alone; });
+    requests_.assign(std::make_move_iterator(alone), std::make_move_iterator(behind->requests.end()));
+    behind->requests.erase(alone, behind->requests.end());
   }
   group->report();
   if (behind) behind->report();

@@ -51,6 +51,9 @@ class Committer {
   /// Asks for `entries` to be committed together with what `needs` have pending now; `done` gets the outcome.
   void request(std::vector<Participant*> needs, port::WriteBatch entries,
                std::move_only_function<void(const Result<>&)> done);
+  /// Asks for `entries` that stand for themselves: no file and no entry of anybody else makes them wrong, so they are
+  /// written even if the rest of their group fails. `done` runs once they are durable, in the order of asking.
+  void request_alone(port::WriteBatch entries, std::move_only_function<void()> done);
   /// Whether a group is being written.
   bool busy() const { return busy_; }
   uint64_t groups() const { return groups_; }
@@ -63,6 +66,7 @@ class Committer {
     std::vector<Participant*> needs;
     port::WriteBatch entries;
     std::move_only_function<void(const Result<>&)> done;
+    bool alone = false;
   };
   struct Group;
   void schedule();

@@ -1,0 +1,147 @@
+// Journal: the one writer of the broker's durable state, on the event plane's loop. Workers hand in what their sessions
+// changed, a batch per turn; the node's group commit makes it durable; each worker is told what of its turns is on
+// disk, and of whose messages. See docs/durability.md; the records are in core/session/records.h.
+//
+// A message is written with the first entry that names it and erased with the last one, whichever workers they are on:
+// the counts live here. In memory are those that moved lately (kCountsMax); the store has them all.
+//
+// Threads: submit(), take_numbers() and stats() from any, the rest on the event loop or before the loops run.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "core/session/records.h"
+#include "port/keyed_store.h"
+#include "port/loop.h"
+#include "store/commit/committer.h"
+
+namespace ph::broker {
+
+enum class Durability { fsync, lazy };
+
+/// What one worker changed in one turn.
+struct JournalBatch {
+  /// An entry more, or less, that names a message.
+  struct Reference {
+    uint64_t number = 0;
+    session::MessagePtr message;  // set: one more; null: one less
+  };
+  /// All messages of that worker up to the sequence are in the queues of this worker's sessions, and so in this batch.
+  struct Cover {
+    uint32_t source = 0;
+    uint64_t sequence = 0;
+  };
+  uint32_t worker = 0;
+  uint64_t turn = 0;
+  bool urgent = false;  // somebody waits for it, also where nobody has to
+  port::WriteBatch entries;
+  std::vector<Reference> references;
+  std::vector<Cover> covers;
+  std::vector<uint64_t> ended;  // uids of sessions whose records go
+};
+
+/// A worker, as the journal knows it. Called on the worker's loop.
+class JournalMember {
+ public:
+  virtual ~JournalMember() = default;
+  virtual port::Loop& journal_loop() = 0;
+  /// Everything up to this turn is on disk.
+  virtual void on_durable(uint64_t turn) = 0;
+  /// Worker `by` has all of this worker's messages up to `sequence` on disk.
+  virtual void on_covered(uint32_t by, uint64_t sequence) = 0;
+};
+
+struct JournalStats {
+  uint64_t batches = 0;
+  uint64_t waiting = 0;          // batches that are not on disk yet, now
+  uint64_t store_failures = 0;   // writes that the disk refused; they are repeated
+  uint64_t damaged_records = 0;  // could not be read; each cost itself
+  uint64_t recovered_sessions = 0;
+  uint64_t recovered_retained = 0;
+};
+
+class Journal {
+ public:
+  static constexpr Duration kLazyInterval = std::chrono::milliseconds(500);
+  static constexpr size_t kLazyBatches = 4096;  // more: written at once
+  static constexpr size_t kCountsMax = 256 * 1024;
+  static constexpr uint64_t kNumbersAhead = uint64_t{1} << 32;
+  static constexpr size_t kEraseStep = 512;  // records in one turn
+
+  /// Errors: broker.state_newer, and the store's own.
+  static Result<std::unique_ptr<Journal>> open(Durability durability, port::Loop& loop, port::KeyedStore& store,
+                                               commit::Committer& committer);
+  ~Journal();
+
+  void set_members(std::vector<JournalMember*> members) { members_ = std::move(members); }
+  Durability durability() const { return durability_; }
+  port::KeyedStore& store() { return store_; }
+
+  /// `count` numbers that nobody else gets or ever got; the first of them.
+  uint64_t take_numbers(uint64_t count);
+  /// Batches of one worker are written in the order of this call.
+  void submit(JournalBatch batch);
+  /// Nothing is on its way to the disk.
+  bool idle() const { return waiting_.load(std::memory_order_relaxed) == 0; }
+  JournalStats stats() const;
+
+  /// Called where something was found that could not be read.
+  void count_damaged(uint64_t records = 1) { damaged_.fetch_add(records, std::memory_order_relaxed); }
+  void count_recovered(uint64_t sessions, uint64_t retained) {
+    recovered_sessions_ = sessions;
+    recovered_retained_ = retained;
+  }
+  /// A session whose own record is lost, or that was ended before the crash: its other records go.
+  void erase(uint64_t uid);
+  /// Before the loops run.
+  Result<> write_now(port::WriteBatch entries) { return store_.write(entries, true); }
+
+ private:
+  struct Count {
+    uint64_t entries = 0;
+    uint64_t group = 0;  // last batch that changed it
+  };
+  Journal(Durability durability, port::Loop& loop, port::KeyedStore& store, commit::Committer& committer)
+      : durability_(durability), loop_(loop), store_(store), committer_(committer), timer_(loop.make_timer()) {}
+  void accept(JournalBatch batch);
+  void write_held();
+  void write(JournalBatch batch);
+  void on_written(const JournalBatch& batch, uint64_t group);
+  void apply(const JournalBatch::Reference& reference, port::WriteBatch& entries);
+  Count& count_of(uint64_t number);
+  void shrink_counts();
+  void extend_numbers(port::WriteBatch& entries);
+  void erase_some();
+  session::Clock clock() const { return {loop_.now(), loop_.wall_now()}; }
+
+  const Durability durability_;
+  port::Loop& loop_;
+  port::KeyedStore& store_;
+  commit::Committer& committer_;
+  std::vector<JournalMember*> members_;
+  std::unique_ptr<port::Timer> timer_;
+  std::vector<JournalBatch> held_;  // lazy: not asked for yet
+  uint64_t last_group_ = 0;
+  uint64_t written_group_ = 0;
+  std::unordered_map<uint64_t, Count> counts_;
+  uint64_t counts_from_ = 0;  // messages from this number on are all in counts_ while they are in the store
+  std::deque<uint64_t> erasing_;
+  bool erase_running_ = false;
+
+  std::atomic<uint64_t> next_number_{1};
+  std::atomic<uint64_t> numbers_end_{1};
+  bool extending_ = false;
+  std::atomic<uint64_t> waiting_{0};
+  std::atomic<uint64_t> batches_{0};
+  std::atomic<uint64_t> damaged_{0};
+  uint64_t recovered_sessions_ = 0;
+  uint64_t recovered_retained_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // posted tasks outlive us at shutdown
+};
+
+}  // namespace ph::broker

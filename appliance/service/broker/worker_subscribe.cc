@@ -1,0 +1,218 @@
+// The worker's subscriptions: SUBSCRIBE and UNSUBSCRIBE, retained messages for who subscribes, and what workers tell
+// each other about their filters. See docs/routes.md.
+#include <algorithm>
+
+#include "codec/mqtt/text.h"
+#include "service/broker/worker.h"
+
+namespace ph::broker {
+
+using mqtt::ReasonCode;
+
+// --- SUBSCRIBE
+
+/// A filter that only one session may have is asked for first, at the filter's home worker; then all of the packet's
+/// filters are entered together.
+void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe) {
+  auto asked = std::make_shared<Asked>();
+  asked->connection = connection.id();
+  asked->packet_id = subscribe.packet_id;
+  mqtt::for_each_subscription_id(subscribe.properties.raw, [&](uint32_t i) { asked->id = i; });
+  for (const mqtt::Filter& f : subscribe.filters) {
+    Asked::Row row;
+    row.options = f;
+    row.filter = name_filter(connection, f.filter);
+    if (!may_subscribe(connection, unmounted(connection, row.filter))) row.refused = ReasonCode::not_authorized;
+    asked->rows.push_back(std::move(row));
+  }
+  const uint64_t uid = connection.client->uid;
+  asked->missing = 1;  // until all are asked: some answers come at once
+  for (size_t i = 0; i < asked->rows.size(); ++i) {
+    const auto exclusive = exclusive_filter(asked->rows[i].filter);
+    if (!exclusive || asked->rows[i].refused) continue;
+    ++asked->missing;
+    auto answer = [this, asked, i, uid](bool granted) {
+      if (!granted) asked->rows[i].refused = ReasonCode::quota_exceeded;
+      if (--asked->missing == 0) subscribe_all(*asked, uid);
+    };
+    ask_exclusive(std::string(*exclusive), uid, std::move(answer));
+  }
+  if (--asked->missing == 0) subscribe_all(*asked, uid);
+}
+
+void Worker::subscribe_all(Asked& asked, uint64_t uid) {
+  auto at = connections_.find(asked.connection);
+  if (at == connections_.end() || !at->second->client || at->second->client->uid != uid) {
+    for (const Asked::Row& row : asked.rows)  // it did not wait for the answer
+      if (const auto exclusive = exclusive_filter(row.filter); exclusive && !row.refused)
+        release_exclusive(std::string(*exclusive), uid);
+    return;
+  }
+  std::vector<ReasonCode> reasons;
+  std::vector<std::string> retained;
+  for (Asked::Row& row : asked.rows) {
+    bool fresh = false;
+    mqtt::Filter f = row.options;
+    f.filter = row.filter;
+    reasons.push_back(row.refused ? *row.refused : subscribe(*at->second->client, f, asked.id, fresh));
+    const bool shared = mqtt::shared_filter(row.filter).has_value();                  // gets no retained messages
+    const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
+    if (!is_error(reasons.back()) && wanted && !shared) retained.push_back(std::move(row.filter));
+  }
+  // SUBACK promises that from now on nothing is missed, whichever worker it is published on.
+  settle_and_keep(*at->second->client, [this, connection = asked.connection, packet_id = asked.packet_id,
+                                        reasons = std::move(reasons), retained = std::move(retained)]() mutable {
+    auto it = connections_.find(connection);
+    if (it == connections_.end() || !it->second->client) return;
+    it->second->channel().suback(packet_id, std::move(reasons));
+    send_retained_of(connection, retained);
+  });
+}
+
+void Worker::send_retained_of(uint64_t connection, const std::vector<std::string>& filters) {
+  auto it = connections_.find(connection);
+  if (it == connections_.end() || !it->second->client) return;
+  Client& client = *it->second->client;
+  for (const std::string& filter : filters) {
+    auto s = client.session->subscriptions().find(filter);
+    if (s != client.session->subscriptions().end()) send_retained(client, filter, s->second);
+  }
+}
+
+/// What every client gets without asking. Returns the filters whose retained messages it gets.
+std::vector<std::string> Worker::auto_subscribe(ClientConnection& connection) {
+  std::vector<std::string> retained;
+  for (const AutoSubscription& a : options_.auto_subscribe) {
+    const std::string filter = name_filter(
+        connection, routing::fill_client(a.filter, connection.client->session->client_id(), username_of(connection)));
+    if (!mqtt::filter_valid(filter)) continue;  // a client without a name, say
+    bool fresh = false;
+    const mqtt::Filter f{filter, a.qos, a.no_local, a.retain_as_published, a.retain_handling};
+    const bool granted = !is_error(subscribe(*connection.client, f, 0, fresh));
+    const bool wanted = a.retain_handling == 0 || (a.retain_handling == 1 && fresh);
+    if (granted && wanted && !mqtt::shared_filter(filter)) retained.push_back(filter);
+  }
+  return retained;
+}
+
+ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh) {
+  if (exclusive_filter(filter.filter) == ByteView()) return ReasonCode::topic_filter_invalid;
+  if (mqtt::topic_levels(filter.filter) > options_.channel.topic_levels_max) {
+    context_.counters.limit(session::Limit::topic_levels);
+    return ReasonCode::topic_filter_invalid;
+  }
+  auto& subscriptions = client.session->subscriptions();
+  auto it = subscriptions.find(filter.filter);
+  fresh = it == subscriptions.end();
+  if (fresh) {
+    if (subscriptions.size() >= options_.subscriptions_max) {
+      context_.counters.limit(session::Limit::subscriptions);
+      return ReasonCode::quota_exceeded;
+    }
+    it = subscriptions.emplace(std::string(filter.filter), session::Subscription{}).first;
+    add_route(client, it->first, it->second);
+  }
+  session::Subscription& s = it->second;
+  s.qos = std::min(filter.qos, options_.channel.qos_max);
+  s.no_local = filter.no_local;
+  s.retain_as_published = filter.retain_as_published;
+  s.id = id;
+  if (client.session->durable()) durable_->subscribed(client.uid, it->first, s);
+  return static_cast<ReasonCode>(s.qos);
+}
+
+void Worker::send_retained(Client& client, const std::string& filter, const session::Subscription& subscription) {
+  const Instant now = loop_.now();
+  const ByteView topics = exclusive_filter(filter).value_or(filter);
+  retained_for(topics).match(topics, now, [&](const session::MessagePtr& message) {
+    session::Copy copy;
+    copy.qos = subscription.qos;
+    copy.retain = true;
+    if (subscription.id) copy.subscription_ids = {&subscription.id, 1};
+    outgoing_.reset(message);
+    client.session->deliver(outgoing_, copy, now, true);
+  });
+}
+
+void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe) {
+  auto& subscriptions = connection.client->session->subscriptions();
+  std::vector<ReasonCode> reasons;
+  for (ByteView given : unsubscribe.filters) {
+    const std::string filter = name_filter(connection, given);
+    auto it = subscriptions.find(filter);
+    if (it == subscriptions.end()) {
+      reasons.push_back(ReasonCode::no_subscription_existed);
+      continue;
+    }
+    drop_subscription(*connection.client, it);
+    reasons.push_back(ReasonCode::success);
+  }
+  when_kept(*connection.client,
+            [this, at = connection.id(), packet_id = unsubscribe.packet_id, reasons = std::move(reasons)]() mutable {
+              auto it = connections_.find(at);
+              if (it != connections_.end()) it->second->channel().unsuback(packet_id, std::move(reasons));
+            });
+}
+
+SubscriptionMap::iterator Worker::drop_subscription(Client& client, SubscriptionMap::iterator it) {
+  remove_route(client, it->second);
+  if (client.session->durable()) durable_->unsubscribed(client.uid, it->first);
+  return client.session->subscriptions().erase(it);
+}
+
+// --- routes
+
+void Worker::add_route(Client& client, const std::string& filter, session::Subscription& subscription) {
+  if (mqtt::shared_filter(filter)) return join_group(client, filter, subscription);
+  const auto exclusive = exclusive_filter(filter);
+  const std::string topics(exclusive.value_or(filter));
+  subscription.exclusive = exclusive.has_value();
+  // Known already after a SUBSCRIBE; not when the session was not made here.
+  if (exclusive && client.uid) ask_exclusive(topics, client.uid, [](bool) {});
+  auto place = index_of_filters_.insert(topics);
+  subscription.place = place.node;
+  subscription.slot = static_cast<uint32_t>(place.value.local.size());
+  place.value.local.push_back({&client, &subscription});
+  context_.counters.subscriptions.add();
+  if (place.value.local.size() == 1) announce(topics, true);
+  if (client.session->durable() && ++place.value.durable == 1) announce_durable(topics, true);
+}
+
+void Worker::remove_route(Client& client, session::Subscription& subscription) {
+  if (subscription.shared) return leave_group(client, subscription, kNobody);
+  const routing::NodeIndex node = subscription.place;
+  if (subscription.exclusive) release_exclusive(index_of_filters_.filter(node), client.uid);
+  RouteNode& at = *index_of_filters_.at(node);
+  if (client.session->durable() && --at.durable == 0) announce_durable(index_of_filters_.filter(node), false);
+  auto& local = at.local;
+  local[subscription.slot] = local.back();
+  local[subscription.slot].subscription->slot = subscription.slot;
+  local.pop_back();
+  context_.counters.subscriptions.subtract();
+  if (local.empty()) announce(index_of_filters_.filter(node), false);
+  index_of_filters_.release(node);
+}
+
+void Worker::announce(const std::string& filter, bool present) {
+  if (present) ++announced_;
+  for (uint32_t w = 0; w < workers_.size(); ++w)
+    if (w != index_)
+      send_task(w, [filter, from = index_, present](Worker* worker) { worker->on_announced(from, filter, present); });
+}
+
+void Worker::on_announced(uint32_t worker, const std::string& filter, bool present) {
+  const uint64_t bit = uint64_t{1} << worker;
+  if (present) {
+    index_of_filters_.insert(filter).value.remote |= bit;
+    return;
+  }
+  const routing::NodeIndex node = index_of_filters_.node_of(filter);
+  if (node == routing::kNone) return;
+  if (RouteNode* at = index_of_filters_.at(node)) {
+    at->remote &= ~bit;
+    at->remote_durable &= ~bit;
+  }
+  index_of_filters_.release(node);
+}
+
+}  // namespace ph::broker
