@@ -23,14 +23,13 @@
 #include "wire_wait.h"
 
 namespace ph::cli {
-namespace {
-
-constexpr int kDone = 0, kFailed = 1, kInvalid = 2;
 
 int say(int code, const Error& error) {
   fmt::print(stderr, "posthouse: {}\n", error.to_string());
   return code;
 }
+
+namespace {
 
 /// Applies the file as it is now to the running node: SIGHUP. `text` is what runs; keys that cannot change while it
 /// runs stay as they are there, so that each reload names them again.
@@ -60,6 +59,7 @@ std::optional<settings::Settings> parse(const std::string& text, const std::stri
   return std::move(outcome.settings);
 }
 
+/// The settings in `path`, or everything that is wrong with them on standard error.
 std::optional<settings::Settings> load(const std::string& path) {
   auto outcome = io::load_config(path);
   if (!outcome) {
@@ -110,6 +110,13 @@ int spool_verb(const std::string& verb, const std::string& route, const spool::S
 
 }  // namespace
 
+std::optional<std::string> socket_of(const std::string& socket, const std::string& config) {
+  if (!socket.empty()) return socket;
+  if (config.empty()) return settings::Api{}.socket;
+  auto settings = load(config);
+  return settings ? std::optional(settings->api.socket) : std::nullopt;
+}
+
 int run(const std::string& config) {
   io::ignore_signals();
   io::raise_descriptor_limit();
@@ -153,12 +160,9 @@ int config_reference() {
 }
 
 int status(const std::string& socket, const std::string& config, bool json) {
-  std::string path = socket.empty() ? settings::Api{}.socket : socket;
-  if (socket.empty() && !config.empty()) {
-    auto settings = load(config);
-    if (!settings) return kInvalid;
-    path = settings->api.socket;
-  }
+  const auto found = socket_of(socket, config);
+  if (!found) return kInvalid;
+  const std::string& path = *found;
   auto answer = io::http_get_unix(path, "/api/v5/status");
   if (!answer) return say(kFailed, answer.error());
   if (answer->status != 200) return say(kFailed, {"http.failed", fmt::format("{} at {}", answer->status, path)});

@@ -1,10 +1,21 @@
 // The verbs of the command line. Each prints for a person (or JSON where asked) and returns the exit code.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/result.h"
+
 namespace ph::cli {
+
+inline constexpr int kDone = 0, kFailed = 1, kInvalid = 2;  // exit codes
+
+/// Tells an error on standard error; returns the code.
+int say(int code, const Error& error);
+/// The running node's socket: as given, else out of the configuration, else the default one. nullopt after telling what
+/// is wrong with the configuration.
+std::optional<std::string> socket_of(const std::string& socket, const std::string& config);
 
 int run(const std::string& config);
 int config_check(const std::string& file);

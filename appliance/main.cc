@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli.h"
+#include "cli_access.h"
 
 int main(int argc, char** argv) {
   namespace cli = ph::cli;
@@ -69,6 +70,8 @@ int main(int argc, char** argv) {
   letters->add_option("--route", route, "of this route only");
   letters->add_flag("--json", json, "one JSON object a line");
   letters->callback([&] { code = cli::dead_letters(spool_config, route, json); });
+
+  cli::add_access_verbs(app, code);
 
   app.add_subcommand("version", "print the version")->callback([] { std::puts("posthouse " PH_VERSION); });
 

@@ -1,14 +1,21 @@
 // Who may use the broker: the policy out of the configuration and of what was added since, and the way of a change to
 // the disk and to the workers.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <fstream>
 
 #include "base/log.h"
+#include "core/security/base64.h"
 #include "wire_node.h"
 
 namespace ph {
 namespace {
 
+constexpr size_t kHashThreads = 2;          // for passwords
+constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
+constexpr Duration kMemoryStep = 500ms;
 constexpr int64_t kPasswordFileMax = 64LL * 1024 * 1024;
 
 /// Follows symbolic links: secrets are often mounted behind some.
@@ -27,7 +34,114 @@ Result<std::string> read_whole(const std::string& path) {
   return text;
 }
 
+std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
+  std::vector<broker::AuthMethod> out;
+  for (settings::AuthMethod m : from) {
+    switch (m) {
+      case settings::AuthMethod::users:
+        out.push_back(broker::AuthMethod::users);
+        break;
+      case settings::AuthMethod::certificate:
+        out.push_back(broker::AuthMethod::certificate);
+        break;
+      case settings::AuthMethod::jwt:
+        out.push_back(broker::AuthMethod::jwt);
+        break;
+      case settings::AuthMethod::http:
+        out.push_back(broker::AuthMethod::http);
+        break;
+    }
+  }
+  return out;
+}
+
+Result<std::vector<security::JwtKey>> jwt_keys(const settings::Jwt& from) {
+  using security::JwtKey;
+  std::vector<JwtKey> out;
+  auto add_secret = [&](std::string secret) -> Result<> {
+    while (secret.ends_with('\n') || secret.ends_with('\r')) secret.pop_back();
+    if (from.secret_base64) secret = security::base64_decode(secret).value_or("");
+    if (secret.empty()) return fail(security::errors::bad_jwks, "the secret of tokens is empty or no base64");
+    out.push_back({JwtKey::Kind::secret, std::nullopt, std::move(secret)});
+    return {};
+  };
+  if (!from.secret.empty()) PH_TRY(add_secret(from.secret));
+  if (!from.secret_file.empty()) {
+    PH_ASSIGN(std::string secret, read_whole(from.secret_file));
+    PH_TRY(add_secret(std::move(secret)));
+  }
+  if (!from.public_key_file.empty()) {
+    PH_ASSIGN(const std::string pem, read_whole(from.public_key_file));
+    PH_ASSIGN(const JwtKey::Kind kind, io::public_key_kind(pem, from.public_key_file));
+    out.push_back({kind, std::nullopt, pem});
+  }
+  if (!from.jwks_file.empty()) {
+    PH_ASSIGN(const std::string text, read_whole(from.jwks_file));
+    auto keys = security::parse_jwks(text);
+    if (!keys) return fail(keys.error().code, from.jwks_file + ": " + keys.error().detail);
+    for (JwtKey& key : *keys) out.push_back(std::move(key));
+  }
+  return out;
+}
+
+/// Resident bytes of this process; 0 if that cannot be known.
+uint64_t resident_bytes() {
+  std::ifstream in("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  in >> all >> resident;
+  return in ? resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) : 0;
+}
+
 }  // namespace
+
+void Node::set_listener_access(const settings::Listener& from, broker::ListenerOptions& to) {
+  if (from.authn) to.authn = auth_methods(*from.authn);
+  to.certificate_as = from.certificate_as == settings::CertificateAs::username   ? broker::CertificateAs::username
+                      : from.certificate_as == settings::CertificateAs::clientid ? broker::CertificateAs::client_id
+                                                                                 : broker::CertificateAs::nothing;
+  to.connections_rate = from.max_conn_rate;
+  to.messages_rate = from.messages_rate;
+  to.messages_rate_total = from.messages_rate_total;
+  to.bytes_rate = from.bytes_rate ? from.bytes_rate->value : 0;
+  to.bytes_rate_total = from.bytes_rate_total ? from.bytes_rate_total->value : 0;
+}
+
+void Node::set_broker_access(broker::BrokerOptions& options) {
+  const settings::Access& from = settings_.broker.access;
+  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
+  options.security.policy = policy_;
+  options.security.order = auth_methods(from.authn.order);
+  options.security.crypto = &crypto_;
+  options.channel.enhanced_auth = true;
+  options.security.jobs = jobs_.get();
+  options.security.jwt_keys = jwt_keys_;
+  if (from.jwt) options.security.jwt_claims = {from.jwt->username_claim, from.jwt->acl_claim_name};
+  if (from.http) {
+    const auto at = port::parse_endpoint(from.http->address);  // checked with the settings
+    if (at) options.security.http = {*at, from.http->path, from.http->request_timeout, from.http->requests_max};
+  }
+  options.security.flapping = {from.flapping.enable, from.flapping.max_count, from.flapping.window_time};
+  options.security.on_flapping = [this, ban_time = from.flapping.ban_time](const std::string& client_id) {
+    loop_.post([this, ban_time, client_id] {
+      const WallTime now = loop_.wall_now();
+      access_->add_ban({security::BanBy::client_id, client_id, "connected and disconnected too often", "flapping", now,
+                        now + std::chrono::duration_cast<std::chrono::milliseconds>(ban_time)},
+                       [](const Result<>&) {});  // a failure is logged there
+    });
+  };
+  if (!from.overload.enable) return;
+  options.overload.lag_max = from.overload.lag_max;
+  options.overload.memory_short = memory_short_;
+  const auto pages = static_cast<uint64_t>(std::max(::sysconf(_SC_PHYS_PAGES), 0L));
+  const uint64_t half = pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)) / 2;
+  memory_timer_ = loop_.make_timer();
+  watch_memory(from.overload.memory_max ? from.overload.memory_max->value : half);
+}
+
+void Node::watch_memory(uint64_t bytes_max) {
+  memory_short_->store(bytes_max != 0 && resident_bytes() > bytes_max, std::memory_order_relaxed);
+  memory_timer_->start(kMemoryStep, [this, bytes_max] { watch_memory(bytes_max); });
+}
 
 /// Reads what the configuration refers to. A user that stands in the file itself counts before one of the password
 /// file.
@@ -45,8 +159,16 @@ Result<> Node::open_access() {
     if (!entries) return fail(security::errors::bad_file, from.authn.password_file + ": " + entries.error().detail);
     for (auto& [name, hash] : *entries) data.users.emplace(std::move(name), security::User{std::move(hash), {}, false});
   }
-  policy_ = std::make_shared<security::Policy>(std::move(data));
-  return {};
+  if (from.jwt) {
+    PH_ASSIGN(jwt_keys_, jwt_keys(*from.jwt));
+  }
+  access_ = std::make_unique<access::AccessStore>(loop_, *disk_, *store_, std::move(data),
+                                                  [this](const security::PolicyPtr& policy) {
+                                                    policy_ = policy;
+                                                    if (broker_) broker_->set_policy(policy);
+                                                  });
+  access_api_ = std::make_unique<admin::AccessApi>(*access_, [this] { return loop_.wall_now(); });
+  return access_->load();
 }
 
 }  // namespace ph

@@ -41,6 +41,8 @@ void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
   // A group that waits for its store write says the same once more.
   if (committer_->trouble() && !store)
     add(to, code_or_full(*committer_->trouble(), "group_commit_failed"), "files", committer_->trouble()->to_string());
+  if (uint64_t n = access_->unreadable())
+    add(to, "access_records_unreadable", "store", std::to_string(n) + " users, rules or bans do not count");
   if (!files_sink_) return;
   if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble())
     add(to, why.find(port::file_errors::no_space.name()) == why.npos ? "files_not_written" : "disk_full",

@@ -14,9 +14,7 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr size_t kHashThreads = 2;          // for passwords
-constexpr size_t kHashesWaitingMax = 1024;  // more: CONNECTs are refused as busy
-constexpr Duration kShutdownBound = 8s;     // an orderly end takes no longer; systemd and people wait 10 s
+constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -93,13 +91,6 @@ io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
       return io::PeerCertificate::required;
   }
   return io::PeerCertificate::required;
-}
-
-std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMethod>& from) {
-  std::vector<broker::AuthMethod> out;
-  for (settings::AuthMethod m : from)
-    out.push_back(m == settings::AuthMethod::certificate ? broker::AuthMethod::certificate : broker::AuthMethod::users);
-  return out;
 }
 
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
@@ -290,11 +281,12 @@ Result<> Node::open_broker() {
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
     options.listeners.push_back({at, l.tls ? tls_mqtt_.at(l.client_certificate) : nullptr, l.connections_max, anonymous,
                                  l.protocol == settings::ListenerProtocol::ws ? l.path : "", l.proxy_protocol});
+    set_listener_access(l, options.listeners.back());
     options.listeners.back().mountpoint = l.mountpoint;
   }
   options.node_name = settings_.node.name;
   options.version = PH_VERSION;
-  options.security = {policy_, auth_methods(settings_.broker.access.authn.order), &crypto_, nullptr};
+  set_broker_access(options);
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -302,8 +294,6 @@ Result<> Node::open_broker() {
     auto& loop = worker_loops_.emplace_back(std::make_unique<io::IoLoop>());
     places.push_back({loop.get(), loop.get()});
   }
-  jobs_ = std::make_unique<io::IoJobPool>(kHashThreads, kHashesWaitingMax);
-  options.security.jobs = jobs_.get();
   const auto durability =
       settings_.broker.durability == settings::Durability::fsync ? broker::Durability::fsync : broker::Durability::lazy;
   PH_ASSIGN(journal_, broker::Journal::open(durability, loop_, *store_, *committer_));
@@ -389,13 +379,20 @@ void Node::watch_far() {
 }
 
 Result<> Node::open_api() {
-  PH_ASSIGN(api_, io::HttpUnixServer::listen(
-                      loop_, settings_.api.socket, [this](const io::HttpRequest& request) -> io::HttpResponse {
-                        if (request.method == "GET" && admin::is_status_path(request.target))
-                          return {200, "application/json", admin::to_json(status())};
-                        return {404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"};
-                      }));
+  PH_ASSIGN(api_, io::HttpUnixServer::listen_late(loop_, settings_.api.socket,
+                                                  [this](const io::HttpRequest& request, const io::HttpAnswer& answer) {
+                                                    on_api(request, answer);
+                                                  }));
   return {};
+}
+
+void Node::on_api(const io::HttpRequest& request, const io::HttpAnswer& answer) {
+  if (request.method == "GET" && admin::is_status_path(request.target))
+    return answer({200, "application/json", admin::to_json(status())});
+  const bool taken = access_api_->handle(
+      request.method, request.target, request.body,
+      [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); });
+  if (!taken) answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
 }
 
 void Node::run() {

@@ -26,6 +26,7 @@
 #include "io/loop.h"
 #include "io/posix_files.h"
 #include "io/tls.h"
+#include "service/admin/access_api.h"
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
 #include "service/broker/broker.h"
@@ -36,6 +37,7 @@
 #include "service/relay/mqtt_target.h"
 #include "service/relay/tap.h"
 #include "service/relay/upstream.h"
+#include "store/access/access_store.h"
 #include "store/dead_letter/dead_letters.h"
 #include "store/spool/log_source.h"
 
@@ -82,8 +84,12 @@ class Node {
   Result<> open_agent();
   Result<> open_access();
   Result<> open_broker();
+  static void set_listener_access(const settings::Listener& from, broker::ListenerOptions& to);
+  void set_broker_access(broker::BrokerOptions& options);
+  void watch_memory(uint64_t bytes_max);
   Result<> open_targets();
   Result<> open_receiver();
+  void on_api(const io::HttpRequest& request, const io::HttpAnswer& answer);
   void watch_far();
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;
@@ -117,6 +123,8 @@ class Node {
   std::shared_ptr<port::TlsContext> tls_;                                              // links, both ways
   std::map<settings::ClientCertificate, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 
+  std::unique_ptr<access::AccessStore> access_;
+  std::unique_ptr<admin::AccessApi> access_api_;
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;
   std::unique_ptr<chunk::FilesSink> files_sink_;
@@ -124,7 +132,10 @@ class Node {
   std::unique_ptr<agent::Agent> agent_;
   io::MbedCrypto crypto_;
   security::PolicyPtr policy_;
+  std::vector<security::JwtKey> jwt_keys_;
   std::vector<std::unique_ptr<io::IoLoop>> worker_loops_;
+  std::unique_ptr<port::Timer> memory_timer_;
+  std::shared_ptr<std::atomic<bool>> memory_short_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<io::IoJobPool> jobs_;  // answers to the loops: it ends before they do
   std::unique_ptr<relay::Tap> tap_;
   std::unique_ptr<broker::Journal> journal_;

@@ -182,7 +182,13 @@ void Node::fill_services(admin::Status& s) const {
                             {"connects_shed", b.connects_shed},
                             {"banned", b.banned},
                             {"publish_denied", b.publish_denied},
-                            {"subscribe_denied", b.subscribe_denied}};
+                            {"subscribe_denied", b.subscribe_denied},
+                            {"logins_expired", b.logins_expired},
+                            {"http_unreachable", b.http_unreachable},
+                            {"flapping", b.flapping},
+                            {"connections_over_rate", b.connections_over_rate},
+                            {"throttled", b.throttled},
+                            {"overloads", b.overloads}};
     s.mqtt->emplace_back("delayed", b.delayed);
     for (size_t i = 0; i < b.limits.size(); ++i)
       s.mqtt->emplace_back("limit_" + std::string(session::kLimitNames[i]), b.limits[i]);

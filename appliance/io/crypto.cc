@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "io/mbed.h"
 #include "io/random_seed.h"
+#include "io/tls.h"
 
 namespace ph::io {
 namespace {
@@ -107,6 +108,15 @@ bool MbedCrypto::verify_ecdsa(port::Hash hash, ByteView key, ByteView data, Byte
   const std::string parts = der_integer(signature.substr(0, half)) + der_integer(signature.substr(half));
   const std::string der = std::string("\x30", 1) + static_cast<char>(parts.size()) + parts;
   return verify(MBEDTLS_PK_ECDSA, hash, key, digest(hash, data), der);
+}
+
+Result<security::JwtKey::Kind> public_key_kind(ByteView pem, const std::string& path) {
+  mbed::Key key;
+  if (!parse_key(key, pem)) return fail(tls_errors::bad_file, path + ": no public key in PEM");
+  if (mbedtls_pk_can_do(key.get(), MBEDTLS_PK_RSA)) return security::JwtKey::Kind::rsa;
+  if (mbedtls_pk_can_do(key.get(), MBEDTLS_PK_ECDSA) && mbedtls_pk_get_bitlen(key.get()) == 256)
+    return security::JwtKey::Kind::p256;
+  return fail(tls_errors::bad_file, path + ": neither an RSA nor a P-256 key");
 }
 
 std::string MbedCrypto::random(size_t count) const {

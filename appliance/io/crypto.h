@@ -1,6 +1,7 @@
 // MbedCrypto: port::Crypto on mbedTLS, 2.28 and 3.6. Without state: one object serves every thread.
 #pragma once
 
+#include "core/security/jwt.h"
 #include "port/crypto.h"
 
 namespace ph::io {
@@ -15,5 +16,8 @@ class MbedCrypto final : public port::Crypto {
   bool verify_ecdsa(port::Hash hash, ByteView key, ByteView data, ByteView signature) const override;
   std::string random(size_t count) const override;
 };
+
+/// What a PEM file's public key is good for. Errors: tls.bad_file, with the path as given.
+Result<security::JwtKey::Kind> public_key_kind(ByteView pem, const std::string& path);
 
 }  // namespace ph::io

@@ -94,7 +94,7 @@ http::response<http::string_body> to_beast(HttpResponse answer, unsigned version
 
 class HttpUnixServer::Core final : public std::enable_shared_from_this<HttpUnixServer::Core> {
  public:
-  Core(asio::io_context& context, int descriptor, std::string socket_path, HttpHandler answer)
+  Core(asio::io_context& context, int descriptor, std::string socket_path, HttpLateHandler answer)
       : socket(context, Unix(), descriptor), pause(context), path(std::move(socket_path)), handler(std::move(answer)) {
     // The name may belong to a successor by the time we go.
     if (struct stat found{}; ::lstat(path.c_str(), &found) == 0) inode = found.st_ino;
@@ -108,7 +108,7 @@ class HttpUnixServer::Core final : public std::enable_shared_from_this<HttpUnixS
   SteadyTimer pause;
   const std::string path;
   ino_t inode = 0;
-  HttpHandler handler;
+  HttpLateHandler handler;
   std::set<Stream*> streams;  // of live connections
   Duration timeout = kHttpTimeout;
   bool stopped = false;
@@ -143,8 +143,11 @@ class HttpUnixServer::Session final : public std::enable_shared_from_this<HttpUn
     if (failed) return;  // closed, timed out, or reset
     auto message = parser_->release();
     HttpRequest request{std::string(message.method_string()), std::string(message.target()), std::move(message.body())};
-    write(to_beast(core_->handler(request), message.version(), message.keep_alive()),
-          message.method() == http::verb::head);
+    stream_.expires_never();
+    core_->handler(request, [self = shared_from_this(), version = message.version(), keep = message.keep_alive(),
+                             head = message.method() == http::verb::head](HttpResponse answer) {
+      if (!self->core_->stopped) self->write(to_beast(std::move(answer), version, keep), head);
+    });
   }
 
   void refuse(int status, std::string_view why) {
@@ -227,6 +230,13 @@ void HttpUnixServer::set_timeout(Duration timeout) {
 
 Result<std::unique_ptr<HttpUnixServer>> HttpUnixServer::listen(IoLoop& loop, const std::string& path,
                                                                HttpHandler handler) {
+  return listen_late(loop, path, [handler = std::move(handler)](const HttpRequest& request, const HttpAnswer& answer) {
+    answer(handler(request));
+  });
+}
+
+Result<std::unique_ptr<HttpUnixServer>> HttpUnixServer::listen_late(IoLoop& loop, const std::string& path,
+                                                                    HttpLateHandler handler) {
   PH_ASSIGN(int descriptor, listen_at(path));
   auto core = std::make_shared<Core>(loop.context(), descriptor, path, std::move(handler));
   core->wait();

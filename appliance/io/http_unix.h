@@ -45,12 +45,18 @@ struct HttpResponse {
 
 /// Runs on the loop and answers at once.
 using HttpHandler = std::function<HttpResponse(const HttpRequest&)>;
+/// Runs on the loop and answers by calling `answer` once, now or later there. A client that has gone meanwhile does not
+/// get it.
+using HttpAnswer = std::function<void(HttpResponse)>;
+using HttpLateHandler = std::function<void(const HttpRequest& request, HttpAnswer answer)>;
 
 class HttpUnixServer {
  public:
   /// Listens at `path`, mode 0660. A socket that nobody answers at is what a crash left: it is replaced. Anything else
   /// that has the name stays, and is an error.
   static Result<std::unique_ptr<HttpUnixServer>> listen(IoLoop& loop, const std::string& path, HttpHandler handler);
+  static Result<std::unique_ptr<HttpUnixServer>> listen_late(IoLoop& loop, const std::string& path,
+                                                             HttpLateHandler handler);
   /// Closes all connections and removes the socket.
   ~HttpUnixServer();
   HttpUnixServer(const HttpUnixServer&) = delete;

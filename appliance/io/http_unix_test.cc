@@ -18,10 +18,11 @@ namespace {
 class HttpUnix : public testing::Test {
  protected:
   void SetUp() override {
-    auto made = HttpUnixServer::listen(loop, path, [](const HttpRequest& request) -> HttpResponse {
-      if (request.target == "/big") return {200, "text/plain", std::string(5'000'000, 'b')};
-      if (request.target == "/none") return {404, "application/json", "{}"};
-      return {200, "text/plain", request.method + " " + request.target + " " + request.body};
+    auto made = HttpUnixServer::listen_late(loop, path, [this](const HttpRequest& request, const HttpAnswer& answer) {
+      if (request.target == "/big") return answer({200, "text/plain", std::string(5'000'000, 'b')});
+      if (request.target == "/none") return answer({404, "application/json", "{}"});
+      if (request.target == "/late") return loop.post([answer] { answer({200, "text/plain", "late"}); });
+      answer({200, "text/plain", request.method + " " + request.target + " " + request.body});
     });
     ASSERT_TRUE(made.has_value()) << made.error().to_string();
     server = std::move(*made);
@@ -68,6 +69,13 @@ class HttpUnix : public testing::Test {
   std::unique_ptr<HttpUnixServer> server;
   std::thread thread;
 };
+
+TEST_F(HttpUnix, answers_later_when_the_handler_does) {
+  start();
+  auto answer = http_get_unix(path, "/late");
+  ASSERT_TRUE(answer.has_value()) << answer.error().to_string();
+  EXPECT_EQ(answer->body, "late");
+}
 
 TEST_F(HttpUnix, answers_with_status_type_and_body) {
   start();

@@ -2,7 +2,7 @@
 // unsynced batches in a crash. Small state only: cursors, ranges, sizes, counters. Key prefixes by owner:
 //   n/  node identity            a/  agent: generations, cursors     r/  receiver: streams, ranges
 //   f/  files sink: chunks       s/  spool: durable ends, epochs     u/  upstream: receivers used, cursors
-//   c/  counters                 m/  broker: sessions, retained
+//   c/  counters                 m/  broker: sessions, retained      x/  access: users, rules, bans
 #pragma once
 
 #include <functional>

@@ -95,6 +95,7 @@ inline mqtt::Properties properties(const Line& line, std::string& block) {
     if (key == "correlation_data") p.correlation_data = value;
     if (key == "session_expiry") p.session_expiry = n;
     if (key == "authentication_method") p.authentication_method = value;
+    if (key == "authentication_data") p.authentication_data = value;
     if (key == "receive_maximum") p.receive_maximum = static_cast<uint16_t>(n);
     if (key == "request_response_information") p.request_response_information = static_cast<uint8_t>(n);
     if (key == "topic_alias_maximum") p.topic_alias_maximum = static_cast<uint16_t>(n);
@@ -209,7 +210,7 @@ namespace mqtt_text {
 
 inline void add(std::string& out, const std::string& key, ByteView value) {
   out += ' ' + key + '=';
-  if (value.size() > 60)
+  if (value.size() > 60 && key != "authentication_data")
     out += "<" + std::to_string(value.size()) + " bytes>";
   else
     out += value;

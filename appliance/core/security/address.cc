@@ -141,4 +141,9 @@ std::optional<Network> parse_network(ByteView text) {
   return out;
 }
 
+std::string to_string(const Network& network) {
+  const bool v4 = network.base.is_v4() && network.prefix >= 96;
+  return network.base.to_string() + "/" + std::to_string(v4 ? network.prefix - 96 : network.prefix);
+}
+
 }  // namespace ph::security

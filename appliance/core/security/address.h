@@ -36,5 +36,6 @@ struct Network {
 };
 /// "10.0.0.0/8", "2001:db8::/32", or an address alone.
 std::optional<Network> parse_network(ByteView text);
+std::string to_string(const Network& network);
 
 }  // namespace ph::security

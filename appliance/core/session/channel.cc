@@ -48,7 +48,7 @@ Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
   const bool starts_wrong =
       !bytes.empty() && static_cast<uint8_t>(bytes[0]) >> 4 != static_cast<int>(PacketType::connect);
   if (state_ == State::waiting && starts_wrong) fail(ReasonCode::protocol_error);
-  while (state_ == State::waiting || state_ == State::open) {
+  while (state_ == State::waiting || state_ == State::authenticating || state_ == State::open) {
     auto framed = mqtt::next_frame(bytes.substr(used), limits_.packet_max);
     if (!framed) {
       fail(framed.error());
@@ -66,6 +66,7 @@ Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
 
 void Channel::on_frame(const mqtt::Frame& frame, Instant now) {
   if (state_ == State::waiting) return on_first(frame);
+  if (state_ == State::authenticating) return on_authenticating(frame);
   ReasonCode reason = ReasonCode::success;
   switch (frame.type) {
     case PacketType::publish: {
@@ -106,7 +107,10 @@ void Channel::on_first(const mqtt::Frame& frame) {
 void Channel::on_connect(const mqtt::Connect& connect) {
   version_ = connect.version;
   clean_start_ = connect.clean_start;
-  if (connect.properties.authentication_method) return refuse(ReasonCode::bad_authentication_method);
+  if (connect.properties.authentication_method) {
+    if (!limits_.enhanced_auth) return refuse(ReasonCode::bad_authentication_method);
+    auth_method_ = *connect.properties.authentication_method;
+  }
   // A client without an id gets one, but before version 5 only for a session that ends with the connection
   // [3.1.1 MQTT-3.1.3-8]; version 3.1 requires at least one byte.
   const bool nameless = connect.client_id.empty();
@@ -157,6 +161,8 @@ void Channel::accept(Session& session, const Acceptance& acceptance, Instant now
     if (!acceptance.assigned_client_id.empty()) p.assigned_client_id = acceptance.assigned_client_id;
     if (limits_.topic_alias_max) p.topic_alias_maximum = limits_.topic_alias_max;
     if (keep_alive_ != keep_alive_asked_) p.server_keep_alive = keep_alive_;
+    if (!auth_method_.empty()) p.authentication_method = auth_method_;
+    if (!acceptance.authentication_data.empty()) p.authentication_data = acceptance.authentication_data;
     if (limits_.qos_max < 2) p.maximum_qos = limits_.qos_max;
     if (!limits_.retain_available) p.retain_available = 0;
     if (response_information_asked_ && !acceptance.response_information.empty())
@@ -184,6 +190,58 @@ void Channel::refuse(ReasonCode reason) {
   if (version_ == Version::v5 || mqtt::connack_code_v3(reason)) send(mqtt::Connack{false, reason, {}});
   state_ = State::closed;
   host_.close();
+}
+
+// --- enhanced authentication
+
+void Channel::send_auth(ReasonCode reason, ByteView data) {
+  mqtt::Auth auth;
+  auth.reason = reason;
+  auth.properties.authentication_method = auth_method_;
+  auth.properties.authentication_data = data;
+  send(auth);
+}
+
+void Channel::challenge(ByteView data) {
+  if (state_ != State::opening && state_ != State::open) return;
+  auth_asked_ = true;
+  send_auth(ReasonCode::continue_authentication, data);
+  if (state_ == State::open) return;
+  state_ = State::authenticating;
+  set_pause(kPauseOpening, false);
+}
+
+void Channel::reauthenticated(ByteView data) {
+  if (state_ != State::open) return;
+  auth_asked_ = false;
+  send_auth(ReasonCode::success, data);
+}
+
+/// Before CONNACK a client answers the challenge, or goes [MQTT-4.12.0-1 .. 6].
+void Channel::on_authenticating(const mqtt::Frame& frame) {
+  auto packet = mqtt::decode(frame, version_);
+  if (!packet) return fail(packet.error());
+  if (std::holds_alternative<mqtt::Disconnect>(*packet)) {
+    finish({});
+    return host_.close();
+  }
+  const auto* auth = std::get_if<mqtt::Auth>(&*packet);
+  if (!auth) return fail(ReasonCode::protocol_error);
+  state_ = State::opening;
+  const ReasonCode reason = on_auth(*auth);
+  if (is_error(reason)) return fail(reason);
+  if (state_ == State::opening) set_pause(kPauseOpening, true);
+}
+
+ReasonCode Channel::on_auth(const mqtt::Auth& auth) {
+  const auto& method = auth.properties.authentication_method;
+  if (auth_method_.empty() || !method) return ReasonCode::protocol_error;
+  if (*method != auth_method_) return ReasonCode::bad_authentication_method;  // [MQTT-4.12.1-1]
+  const ReasonCode expected = auth_asked_ ? ReasonCode::continue_authentication : ReasonCode::reauthenticate;
+  if (auth.reason != expected) return ReasonCode::protocol_error;
+  auth_asked_ = false;
+  host_.on_auth(auth);
+  return ReasonCode::success;
 }
 
 ReasonCode Channel::resolve_alias(mqtt::Publish& publish) {
@@ -334,6 +392,7 @@ ReasonCode Channel::on_other(const mqtt::Frame& frame) {
     return ReasonCode::success;
   }
   if (auto* disconnect = std::get_if<mqtt::Disconnect>(&*packet)) return on_disconnect(*disconnect);
+  if (auto* auth = std::get_if<mqtt::Auth>(&*packet)) return on_auth(*auth);
   return ReasonCode::protocol_error;  // a second CONNECT [MQTT-3.1.0-2], AUTH without a method, a server's packet
 }
 
@@ -369,7 +428,7 @@ void Channel::kick(ReasonCode reason) {
   const ReasonCode said =
       reason_allowed(PacketType::disconnect, reason) ? reason : ReasonCode::implementation_specific_error;
   if (state_ == State::open && version_ == Version::v5) send(mqtt::Disconnect{said, {}});
-  if (state_ == State::opening && version_ == Version::v5) {
+  if ((state_ == State::opening || state_ == State::authenticating) && version_ == Version::v5) {
     const bool place = reason_allowed(PacketType::connack, reason);
     send(mqtt::Connack{false, place ? reason : ReasonCode::server_unavailable, {}});
   }
@@ -393,7 +452,7 @@ void Channel::finish(const ChannelEnd& end) {
 }
 
 Instant Channel::deadline() const {
-  if (state_ == State::waiting || state_ == State::opening) return last_input_ + limits_.connect_timeout;
+  if (state_ != State::open && state_ != State::closed) return last_input_ + limits_.connect_timeout;
   if (state_ == State::closed || keep_alive_ == 0) return Instant::max();
   return last_input_ + std::chrono::milliseconds(keep_alive_ * 1500);  // [MQTT-3.1.2-22]
 }

@@ -3,6 +3,8 @@
 // views into the read buffer (a QoS 0 PUBLISH allocates nothing here).
 //
 //   waiting (for CONNECT) -> opening (the broker looks for the session) -> open -> closed
+//   Enhanced authentication: opening -> authenticating (for AUTH) -> opening, as often as the broker asks; AUTH while
+//   open begins again what was settled then (section 4.12).
 //
 // While opening, what the client has sent already is held and reading is paused. PUBACK and PUBREC leave in the order
 // of their PUBLISHes [MQTT-4.6.0-2, MQTT-4.6.0-3], although taps answer out of order: each waits in acks_ for those
@@ -31,6 +33,7 @@ struct ChannelLimits {
   bool retain_available = true;       // without, a retained PUBLISH ends the connection
   bool payload_format_check = false;  // payloads that claim to be UTF-8 have to be
   uint16_t keep_alive_max = 65535;    // seconds; a version 5 client that asks for more is told this
+  bool enhanced_auth = false;         // whether on_auth() is there for a CONNECT with an authentication method
 };
 
 /// How a connection ended, for the session that stays.
@@ -50,6 +53,9 @@ class ChannelHost : public Output {
   /// Answer, now or later, with Channel::suback() or unsuback().
   virtual void on_subscribe(const mqtt::Subscribe& subscribe) = 0;
   virtual void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) = 0;
+  /// AUTH of the method that CONNECT named. Answer, now or later, with challenge(), and at last accept() or refuse();
+  /// for a client that is in, reauthenticated() or kick(). Views are valid during the call.
+  virtual void on_auth(const mqtt::Auth& auth) { (void)auth; }
   /// A QoS 2 message was released. True: PUBCOMP has to wait, Channel::pubcomp() sends it.
   virtual bool delays_pubcomp(uint16_t packet_id, ReasonCode reason) = 0;
   /// The last call about the session: detach it. Made once for each accept(), never without.
@@ -64,6 +70,7 @@ struct Acceptance {
   bool session_present = false;
   ByteView assigned_client_id;             // empty: the client chose its own
   std::optional<uint32_t> session_expiry;  // where it is not what the client asked for
+  ByteView authentication_data;            // last word of an enhanced authentication
   ByteView response_information;           // told to a client that asks for it; empty: none
   ByteView mountpoint;                     // put in front of the client's topics by the broker
 };
@@ -87,6 +94,10 @@ class Channel {
   // --- the broker's answers
   void accept(Session& session, const Acceptance& acceptance, Instant now);
   void refuse(ReasonCode reason);
+  /// The next step of an enhanced authentication: AUTH with the data; on_auth() has the client's answer.
+  void challenge(ByteView data);
+  /// A client that was in has shown again who it is.
+  void reauthenticated(ByteView data);
   /// To on_publish() that said nothing. The session knows already (Session::taken()).
   void answer(uint16_t packet_id, uint8_t qos, ReasonCode reason);
   void pubcomp(uint16_t packet_id, ReasonCode reason);
@@ -96,6 +107,8 @@ class Channel {
   void kick(ReasonCode reason);
   /// Back-pressure from where messages go.
   void hold_back(bool on) { set_pause(kPauseTarget, on); }
+  /// The client has sent more than its rate: reading waits.
+  void throttle(bool on) { set_pause(kPauseRate, on); }
 
   Session* session() { return session_; }
   Version version() const { return version_; }
@@ -103,8 +116,8 @@ class Channel {
   bool opening() const { return state_ == State::opening; }
 
  private:
-  enum class State : uint8_t { waiting, opening, open, closed };
-  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4 };
+  enum class State : uint8_t { waiting, opening, authenticating, open, closed };
+  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4, kPauseRate = 8 };
   struct PendingAck {
     uint16_t packet_id = 0;
     uint8_t qos = 0;
@@ -124,6 +137,9 @@ class Channel {
   bool format_broken(const mqtt::Properties& properties, ByteView payload) const;
   ReasonCode on_ack(const mqtt::Ack& ack, Instant now);
   ReasonCode on_other(const mqtt::Frame& frame);
+  void on_authenticating(const mqtt::Frame& frame);
+  ReasonCode on_auth(const mqtt::Auth& auth);
+  void send_auth(ReasonCode reason, ByteView data);
   ReasonCode on_disconnect(const mqtt::Disconnect& disconnect);
   void push_ack(PendingAck ack);
   void flush_acks();
@@ -147,6 +163,8 @@ class Channel {
   uint16_t keep_alive_ = 0;  // seconds, as the server counts it
   uint16_t keep_alive_asked_ = 0;
   uint32_t session_expiry_ = 0;  // as asked in CONNECT
+  std::string auth_method_;      // named in CONNECT; empty: none
+  bool auth_asked_ = false;      // a challenge awaits the client's answer
   Attachment attachment_;
   Instant last_input_;
   std::string held_;  // what came while opening, and the part of a packet left of it

@@ -28,11 +28,12 @@ enum class Drop : uint8_t {
   mailbox_full,   // QoS 0 for a worker that does not keep up
   retained_full,  // delivered, but not kept as retained: over the bound
   tap_failed,     // QoS 0 that the event plane refused
+  overload,       // QoS 0 while there was too much to do
   count_
 };
 inline constexpr std::array<std::string_view, static_cast<size_t>(Drop::count_)> kDropNames = {
-    "queue_full",    "expired",      "slow_consumer", "too_large",
-    "session_ended", "mailbox_full", "retained_full", "tap_failed"};
+    "queue_full",   "expired",       "slow_consumer", "too_large", "session_ended",
+    "mailbox_full", "retained_full", "tap_failed",    "overload"};
 
 /// Bounds of what one client may do, each with how often it was reached. What was asked beyond is refused.
 enum class Limit : uint8_t {
@@ -72,7 +73,13 @@ struct Counters {
   Counter banned;          // CONNECTs and connections of banned clients
   Counter publish_denied;  // PUBLISHes and wills that were not allowed
   Counter subscribe_denied;
-  Counter delayed;  // now: messages for later
+  Counter http_unreachable;       // questions about a client that nobody answered
+  Counter logins_expired;         // connections whose credentials were over
+  Counter flapping;               // clients found to connect and disconnect all the time
+  Counter connections_over_rate;  // closed at once: too many a second
+  Counter throttled;              // times that reading from a client waited for its rate
+  Counter overloads;              // times that a worker began to shed
+  Counter delayed;                // now: messages for later
   std::array<Counter, static_cast<size_t>(Drop::count_)> drops;
   std::array<Counter, static_cast<size_t>(Limit::count_)> limits;
 

@@ -2,6 +2,8 @@
 
 #include <map>
 
+#include "core/settings/address.h"
+#include "core/settings/auth_methods.h"
 #include "core/settings/key.h"
 #include "core/settings/rows.h"
 
@@ -11,36 +13,84 @@ namespace {
 using security::Permission;
 using security::Rule;
 
-Key<Authn> order_key() {
-  static const std::vector<std::string_view> names = {"users", "certificate"};
-  return {"order",
-          "array of strings",
-          choices_text(names),
-          "In which order credentials are checked. The first method that knows the client decides; a client that none "
-          "of them knows is refused, unless it gives no credentials and its listener allows anonymous clients.",
-          [](Authn& row, const Value& v, const Field& f) {
-            if (!f.expect(v, Value::Kind::array, "an array of strings")) return;
-            row.order.clear();
-            for (const Value& item : v.items)
-              if (auto i = read_choice(item, f, names)) row.order.push_back(static_cast<AuthMethod>(*i));
-          },
-          [](const Authn& row) {
-            std::vector<std::string> list;
-            for (AuthMethod m : row.order) list.emplace_back(names[static_cast<size_t>(m)]);
-            return quoted_list(list);
-          },
-          "",
-          false};
-}
-
 const Table<Authn>& authn_table() {
   static const Table<Authn> table(
       "broker.authn", false, "How MQTT clients prove who they are.",
       {
-          order_key(),
+          methods_key<Authn>(
+              "order", &Authn::order,
+              "In which order credentials are checked. The first method that knows the client decides; a client that "
+              "none of them knows is refused, unless it gives no credentials and its listener allows anonymous "
+              "clients."),
           text("password_file", &Authn::password_file,
                "Users as mosquitto_passwd writes them, a line \"user:hash\" each. Read at start.")
               .like("\"/etc/mosquitto/passwd\""),
+      });
+  return table;
+}
+
+const Table<Jwt>& jwt_table() {
+  static const Table<Jwt> table(
+      "broker.jwt", false,
+      "Tokens (JWT) as passwords: HS256, HS384, HS512, RS256, ES256. A client is put out when its token's exp comes. "
+      "The "
+      "claim acl has the client's own rules: {\"pub\": [...], \"sub\": [...], \"all\": [...]} or a list of rules.",
+      {
+          text("secret", &Jwt::secret, "The secret of HS tokens.").like("\"correct horse battery staple\""),
+          flag("secret_base64_encoded", &Jwt::secret_base64, "Whether `secret`, or what is in secret_file, is base64."),
+          text("secret_file", &Jwt::secret_file, "A file with the secret; the end of its line does not count.")
+              .like("\"/etc/posthouse/jwt.secret\""),
+          text("public_key_file", &Jwt::public_key_file, "A PEM file with an RSA or P-256 public key.")
+              .like("\"/etc/posthouse/jwt.pem\""),
+          text("jwks_file", &Jwt::jwks_file, "A file with a JSON Web Key Set.").like("\"/etc/posthouse/jwks.json\""),
+          text("username_claim", &Jwt::username_claim, "The claim with the user name; where it is missing: sub."),
+          text("acl_claim_name", &Jwt::acl_claim_name, "The claim with the rules."),
+      });
+  return table;
+}
+
+Key<HttpAuthn> url_key() {
+  return {"url",
+          "string",
+          "",
+          "Where to ask: http://host:port/path.",
+          [](HttpAuthn& row, const Value& v, const Field& f) {
+            if (!f.expect(v, Value::Kind::string, "a string")) return;
+            constexpr std::string_view kScheme = "http://";
+            row.url = v.text;
+            std::string_view rest = v.text;
+            if (!rest.starts_with(kScheme))
+              return f.error(v.place, f.name() + " must begin with http://", "https is not supported in this version");
+            rest.remove_prefix(kScheme.size());
+            const size_t slash = rest.find('/');
+            row.path = slash == rest.npos ? "/" : rest.substr(slash);
+            row.address = rest.substr(0, slash);
+            const size_t bracket = row.address.rfind(']');
+            if (row.address.find(':', bracket == row.address.npos ? 0 : bracket) == row.address.npos)
+              row.address += ":80";
+            const auto parsed = parse_host_port(row.address, false);
+            const bool clean = row.path.find_first_of(" \r\n\t") == row.path.npos;
+            if (!parsed || !clean)
+              f.error(v.place, f.name() + ": " + (parsed ? "the path has white space in it" : parsed.error()));
+          },
+          nullptr,
+          "\"http://127.0.0.1:8080/mqtt/auth\"",
+          true};
+}
+
+const Table<HttpAuthn>& http_table() {
+  static const Table<HttpAuthn> table(
+      "broker.http", false,
+      "A server that is asked about each client that connects: POST with {clientid, username, password, peerhost}; "
+      "it answers {\"result\": \"allow\", \"deny\" or \"ignore\", \"is_superuser\": false, \"acl\": as in a token}, or "
+      "204 "
+      "for allow. No answer is like ignore, and a client that nobody else knows is then told that the server is "
+      "unavailable.",
+      {
+          url_key(),
+          duration("request_timeout", &HttpAuthn::request_timeout, 100ms, 60s, "For the whole answer."),
+          integer("requests_max", &HttpAuthn::requests_max, 1, 10'000,
+                  "Questions at once, for each worker; further clients are refused as busy."),
       });
   return table;
 }
@@ -176,15 +226,55 @@ const Table<Rule>& rule_table() {
   return table;
 }
 
+const Table<FlappingDetect>& flapping_table() {
+  static const Table<FlappingDetect> table(
+      "broker.flapping_detect", false, "Bans clients that connect and disconnect all the time.",
+      {
+          flag("enable", &FlappingDetect::enable, "Whether it is done."),
+          integer("max_count", &FlappingDetect::max_count, 2, 1'000'000, "Ends of connections within window_time."),
+          duration("window_time", &FlappingDetect::window_time, 1s, std::chrono::hours(24),
+                   "The time they are counted in."),
+          duration("ban_time", &FlappingDetect::ban_time, 1s, std::chrono::hours(24 * 365), "How long the ban is."),
+      });
+  return table;
+}
+
+const Table<OverloadProtection>& overload_table() {
+  static const Table<OverloadProtection> table(
+      "broker.overload_protection", false,
+      "While there is too much to do, CONNECTs are refused as busy and QoS 0 messages dropped and counted, before "
+      "anything else suffers.",
+      {
+          flag("enable", &OverloadProtection::enable, "Whether it is done."),
+          duration("lag_max", &OverloadProtection::lag_max, 100ms, 60s, "How late a worker's loop may be."),
+          size("memory_max", &OverloadProtection::memory_max, 64_MiB, {1ULL << 44},
+               "Resident memory of the process. Default: half of the machine's.")
+              .like("\"4GiB\""),
+      });
+  return table;
+}
+
 }  // namespace
 
 std::vector<TableInfo> access_tables() {
-  return {authn_table().info(), user_table().info(), authz_table().info(), rule_table().info()};
+  return {authn_table().info(), jwt_table().info(),  http_table().info(),     user_table().info(),
+          authz_table().info(), rule_table().info(), flapping_table().info(), overload_table().info()};
 }
 
 void read_access(const Value& broker, Access& into, Diagnostics& out) {
   if (const Value* t = table_at(broker, "authn", "broker.authn", out)) authn_table().read(*t, into.authn, out);
+  if (const Value* t = table_at(broker, "jwt", "broker.jwt", out)) {
+    Jwt& jwt = into.jwt.emplace();
+    jwt_table().read(*t, jwt, out);
+    if (jwt.secret.empty() && jwt.secret_file.empty() && jwt.public_key_file.empty() && jwt.jwks_file.empty())
+      out.error(t->place, "[broker.jwt] has no key", "give it secret, secret_file, public_key_file or jwks_file");
+  }
+  if (const Value* t = table_at(broker, "http", "broker.http", out)) http_table().read(*t, into.http.emplace(), out);
   if (const Value* t = table_at(broker, "authz", "broker.authz", out)) authz_table().read(*t, into.authz, out);
+  if (const Value* t = table_at(broker, "flapping_detect", "broker.flapping_detect", out))
+    flapping_table().read(*t, into.flapping, out);
+  if (const Value* t = table_at(broker, "overload_protection", "broker.overload_protection", out))
+    overload_table().read(*t, into.overload, out);
   read_rows(broker, "user", user_table(), into.users, out);
   read_rows(broker, "acl", rule_table(), into.rules, out);
   std::map<std::string_view, size_t> names;

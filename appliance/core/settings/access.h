@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
+#include "base/time.h"
 #include "core/security/policy.h"
 #include "core/settings/diagnostic.h"
 #include "core/settings/document.h"
@@ -15,10 +18,11 @@ namespace ph::settings {
 struct TableInfo;
 
 /// How a client's credentials may be checked, in the order given.
-enum class AuthMethod : uint8_t { users, certificate };
+enum class AuthMethod : uint8_t { users, certificate, jwt, http };
+enum class CertificateAs : uint8_t { none, username, clientid };
 
 struct Authn {
-  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::users};
+  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::jwt, AuthMethod::users, AuthMethod::http};
   std::string password_file;  // empty: none
 };
 struct AccessUser {
@@ -31,16 +35,50 @@ struct Authz {
   security::DenyAction deny_action = security::DenyAction::ignore;
   bool default_rules = true;
 };
+/// Keys that tokens may be signed with; each that is not empty counts.
+struct Jwt {
+  std::string secret;
+  bool secret_base64 = false;
+  std::string secret_file;
+  std::string public_key_file;
+  std::string jwks_file;
+  std::string username_claim = "username";
+  std::string acl_claim_name = "acl";
+};
+/// A server that is asked about clients.
+struct HttpAuthn {
+  std::string url;
+  std::string address;  // out of it: "host:port",
+  std::string path;     // and the rest
+  Duration request_timeout = 5s;
+  uint32_t requests_max = 256;
+};
+struct FlappingDetect {
+  bool enable = false;
+  uint32_t max_count = 15;
+  Duration window_time = std::chrono::minutes(1);
+  Duration ban_time = std::chrono::minutes(5);
+};
+struct OverloadProtection {
+  bool enable = true;
+  Duration lag_max = 2s;
+  std::optional<Bytes> memory_max;  // nullopt: half of the machine's
+};
 struct Access {
   Authn authn;
   Authz authz;
+  std::optional<Jwt> jwt;
+  std::optional<HttpAuthn> http;
+  FlappingDetect flapping;
+  OverloadProtection overload;
   std::vector<AccessUser> users;
   std::vector<security::Rule> rules;
 };
 
 /// The tables inside [broker], for the schema.
 std::vector<TableInfo> access_tables();
-inline constexpr std::string_view kAccessInner[] = {"authn", "user", "authz", "acl"};
+inline constexpr std::string_view kAccessInner[] = {
+    "authn", "http", "jwt", "user", "authz", "acl", "flapping_detect", "overload_protection"};
 void read_access(const Value& broker, Access& into, Diagnostics& out);
 
 }  // namespace ph::settings

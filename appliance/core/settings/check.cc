@@ -137,6 +137,9 @@ class Check {
       if (l.client_certificate == ClientCertificate::required && !l.tls)
         out_.error(at.place("client_certificate"), "`client_certificate = \"required\"` needs `tls = true`");
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
+      if (l.certificate_as != CertificateAs::none && !l.tls)
+        out_.error(at.place("certificate_as"), "`certificate_as` needs `tls = true`",
+                   "without TLS nobody shows a certificate");
     }
   }
   void websocket(const Listener& l, const At& at) {

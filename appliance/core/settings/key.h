@@ -163,6 +163,21 @@ Key<Row> duration(std::string_view name, Member Row::* member, Duration min, Dur
           false};
 }
 
+/// Bytes per second.
+template <class Row>
+Key<Row> byte_rate(std::string_view name, std::optional<Bytes> Row::* member, std::string_view doc) {
+  return {name,
+          "rate",
+          "",
+          doc,
+          [member](Row& row, const Value& v, const Field& f) {
+            if (auto rate = read_rate(v, f)) row.*member = *rate;
+          },
+          nullptr,
+          "\"8MiB/s\"",
+          false};
+}
+
 /// `Member` is an enum or an optional one.
 template <class Row, class Member, class Choice>
 Key<Row> choice(std::string_view name, Member Row::* member, std::vector<std::pair<std::string_view, Choice>> choices,

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "core/settings/access.h"
+#include "core/settings/auth_methods.h"
 #include "core/settings/broker.h"
 #include "core/settings/key.h"
 #include "core/settings/rows.h"
@@ -166,19 +166,6 @@ Key<Upstream> balance_key() {
           false};
 }
 
-Key<Upstream> rate_key() {
-  return {"rate",
-          "rate",
-          "",
-          "Bytes per second at most, over all receivers.",
-          [](Upstream& row, const Value& v, const Field& f) {
-            if (auto rate = read_rate(v, f)) row.rate = *rate;
-          },
-          nullptr,
-          "\"8MiB/s\"",
-          false};
-}
-
 Key<Upstream> connections_key() {
   Key<Upstream> key = integer("connections", &Upstream::connections, 1, 16, "Connections to each address.");
   key.read = [read = key.read](Upstream& row, const Value& v, const Field& f) {
@@ -200,7 +187,7 @@ const Table<Upstream>& upstream_table() {
           balance_key(),
           size("window", &Upstream::window, 256_KiB, 1_GiB,
                "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),
-          rate_key(),
+          byte_rate("rate", &Upstream::rate, "Bytes per second at most, over all receivers."),
           connections_key(),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
@@ -328,6 +315,22 @@ const Table<Listener>& listener_table() {
               "Whether clients without a user name are let in. Default: on loopback only, and not with proxy_protocol.")
               .like("true"),
           integer("connections_max", &Listener::connections_max, 1, 1'000'000, "More are refused."),
+          methods_key<Listener>("authn", &Listener::authn, "Instead of broker.authn.order."),
+          choice<Listener, CertificateAs, CertificateAs>(
+              "certificate_as", &Listener::certificate_as,
+              {{"none", CertificateAs::none},
+               {"username", CertificateAs::username},
+               {"clientid", CertificateAs::clientid}},
+              "What the name (CN) in a client's verified certificate becomes: nothing, its user name, which then needs "
+              "no password, or its client id."),
+          integer("max_conn_rate", &Listener::max_conn_rate, 0, 1'000'000,
+                  "Connections a second; those beyond are closed. 0: no bound, as with the other rates."),
+          integer("messages_rate", &Listener::messages_rate, 0, 1'000'000'000,
+                  "Messages a second from each client; who sends more is not read from for a while. Nothing is lost."),
+          byte_rate("bytes_rate", &Listener::bytes_rate, "Bytes a second from each client, likewise."),
+          integer("messages_rate_total", &Listener::messages_rate_total, 0, 1'000'000'000,
+                  "Messages a second from all clients together, likewise."),
+          byte_rate("bytes_rate_total", &Listener::bytes_rate_total, "Bytes a second from all clients together."),
           text("mountpoint", &Listener::mountpoint,
                "Put in front of all topics of this listener's clients, which see nothing else. %c: client id, %u: user "
                "name.")

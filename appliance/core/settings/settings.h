@@ -126,6 +126,13 @@ struct Listener {
   bool proxy_protocol = false;
   std::optional<bool> allow_anonymous;  // always set after parse(): true on loopback only, not behind a balancer
   uint32_t connections_max = 15'000;
+  std::optional<std::vector<AuthMethod>> authn;
+  CertificateAs certificate_as = CertificateAs::none;
+  uint32_t max_conn_rate = 0;
+  uint32_t messages_rate = 0;
+  std::optional<Bytes> bytes_rate;
+  uint32_t messages_rate_total = 0;
+  std::optional<Bytes> bytes_rate_total;
   std::string mountpoint;
 };
 

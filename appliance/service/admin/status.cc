@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "service/admin/text_table.h"
+
 namespace ph::admin {
 namespace {
 
@@ -90,30 +92,6 @@ std::string text(const json::object& from, std::string_view key) {
   return v && v->is_string() ? std::string(v->get_string()) : std::string();
 }
 
-/// Rows as columns: text to the left, numbers to the right.
-class Table {
- public:
-  explicit Table(std::vector<std::string> head) { rows_.push_back(std::move(head)); }
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
-  bool empty() const { return rows_.size() < 2; }
-  void print(std::string& out, size_t text_columns) const {
-    std::vector<size_t> widths(rows_[0].size());
-    for (const auto& row : rows_)
-      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-    for (const auto& row : rows_) {
-      std::string line = " ";
-      for (size_t i = 0; i < row.size(); ++i)
-        line +=
-            i < text_columns ? fmt::format(" {:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
-      while (line.ends_with(' ')) line.pop_back();
-      out += line + "\n";
-    }
-  }
-
- private:
-  std::vector<std::vector<std::string>> rows_;
-};
-
 template <class Visit>
 void for_each_object(const json::object& root, std::string_view key, Visit&& visit) {
   const json::value* list = root.if_contains(key);
@@ -123,8 +101,8 @@ void for_each_object(const json::object& root, std::string_view key, Visit&& vis
 }
 
 void print_routes(const json::object& root, std::string& out) {
-  Table table({"route", "target", "in", "delivered", "duplicate", "dropped", "dead", "queued", "queued bytes", "unread",
-               "oldest"});
+  TextTable table({"route", "target", "in", "delivered", "duplicate", "dropped", "dead", "queued", "queued bytes",
+                   "unread", "oldest"});
   for_each_object(root, "routes", [&](const json::object& r) {
     auto n = [&](std::string_view key) { return std::to_string(number(r, key)); };
     table.add(
@@ -138,7 +116,7 @@ void print_routes(const json::object& root, std::string& out) {
 }
 
 void print_upstreams(const json::object& root, std::string& out) {
-  Table table({"upstream", "address", "node", "state", "in flight", "failures", "last error"});
+  TextTable table({"upstream", "address", "node", "state", "in flight", "failures", "last error"});
   for_each_object(root, "upstreams", [&](const json::object& u) {
     for_each_object(u, "receivers", [&](const json::object& r) {
       table.add({text(u, "name"), text(r, "address"), text(r, "node"), text(r, "state"),
@@ -152,7 +130,7 @@ void print_upstreams(const json::object& root, std::string& out) {
 }
 
 void print_spool(const json::object& root, std::string& out) {
-  Table table({"spool", "size", "segments", "first", "next", "quarantined"});
+  TextTable table({"spool", "size", "segments", "first", "next", "quarantined"});
   for_each_object(root, "spool", [&](const json::object& r) {
     table.add({text(r, "route"), human_bytes(number(r, "bytes")), std::to_string(number(r, "segments")),
                std::to_string(number(r, "first_sequence")), std::to_string(number(r, "next_sequence")),
@@ -249,7 +227,7 @@ Result<std::string> to_text(std::string_view document) {
   print_upstreams(root, out);
   print_spool(root, out);
   for (std::string_view key : {"agent", "receiver", "files", "mqtt"}) print_numbers(root, key, out);
-  Table kept({"kept file", "why"});
+  TextTable kept({"kept file", "why"});
   for_each_object(root, "kept_files", [&](const json::object& f) { kept.add({text(f, "path"), text(f, "reason")}); });
   if (!kept.empty()) {
     out += "\n";

@@ -1,22 +1,21 @@
 #include "service/broker/authenticator.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "service/broker/credentials.h"
 
 namespace ph::broker {
 
 using mqtt::ReasonCode;
 
-std::string password_digest(const port::Crypto& crypto, const security::PasswordHash& like, ByteView password) {
-  if (like.scheme == security::PasswordHash::Scheme::sha512)
-    return crypto.digest(port::Hash::sha512, std::string(password) + like.salt);
-  return crypto.pbkdf2(port::Hash::sha512, password, like.salt, like.iterations);
-}
-
-Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, session::Counters& counters)
+Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, port::Network& network,
+                             session::Counters& counters)
     : options_(options),
       crypto_(options.security.crypto),
       loop_(loop),
       counters_(counters),
+      http_(loop, network),
       policy_(options.security.policy) {
   if (crypto_) secret_ = crypto_->random(32);
 }
@@ -28,11 +27,20 @@ void Authenticator::check(Login login, Done done) {
   go_on(attempt);
 }
 
+const std::vector<AuthMethod>& Authenticator::order(size_t listener) const {
+  const auto& own = options_.listeners[listener].authn;
+  return own ? *own : options_.security.order;
+}
+
+bool Authenticator::uses_users(size_t listener) const {
+  const auto& methods = order(listener);
+  return policy_ && crypto_ && std::find(methods.begin(), methods.end(), AuthMethod::users) != methods.end();
+}
+
 void Authenticator::go_on(const AttemptPtr& attempt) {
-  const auto& own = options_.listeners[attempt->login.listener].authn;
-  const std::vector<AuthMethod>& order = own ? *own : options_.security.order;
-  while (attempt->next < order.size())
-    if (!try_method(order[attempt->next++], attempt)) return;
+  const std::vector<AuthMethod>& methods = order(attempt->login.listener);
+  while (attempt->next < methods.size())
+    if (!try_method(methods[attempt->next++], attempt)) return;
   nobody_knows(attempt);
 }
 
@@ -42,6 +50,10 @@ bool Authenticator::try_method(AuthMethod method, const AttemptPtr& attempt) {
       return try_users(attempt);
     case AuthMethod::certificate:
       return try_certificate(attempt);
+    case AuthMethod::jwt:
+      return try_jwt(attempt);
+    case AuthMethod::http:
+      return try_http(attempt);
   }
   return true;
 }
@@ -49,7 +61,8 @@ bool Authenticator::try_method(AuthMethod method, const AttemptPtr& attempt) {
 void Authenticator::nobody_knows(const AttemptPtr& attempt) {
   const Login& login = attempt->login;
   if (attempt->any_knew && (login.username || login.password))
-    return refuse(attempt, ReasonCode::bad_user_name_or_password);
+    return refuse(attempt,
+                  attempt->unreachable ? ReasonCode::server_unavailable : ReasonCode::bad_user_name_or_password);
   if (!options_.anonymous_allowed(login.listener, login.peer)) return refuse(attempt, ReasonCode::not_authorized);
   attempt->done({});
 }
@@ -72,6 +85,7 @@ bool Authenticator::try_certificate(const AttemptPtr& attempt) {
     verdict.client_id = login.certificate_name;
   const security::User* user = policy_ && verdict.username ? policy_->user(*verdict.username) : nullptr;
   verdict.superuser = user && user->superuser;
+  verdict.local_user = user != nullptr;
   attempt->done(std::move(verdict));
   return false;
 }
@@ -96,11 +110,11 @@ bool Authenticator::try_users(const AttemptPtr& attempt) {
     return false;
   }
   auto right = std::make_shared<bool>(false);
-  const bool queued = options_.security.jobs->run(
+  run_job(
+      attempt,
       [crypto = crypto_, attempt, hash = user->hash, right] {
         *right = security::equal_secrets(password_digest(*crypto, hash, *attempt->login.password), hash.digest);
       },
-      loop_,
       [this, attempt, hash = user->hash, right] {
         // The user may have gone, or have another password, by now.
         const security::User* now = policy_->user(*attempt->login.username);
@@ -108,7 +122,31 @@ bool Authenticator::try_users(const AttemptPtr& attempt) {
         remember(*attempt->login.username, *attempt->login.password, hash);
         accept_user(attempt, *now);
       });
-  if (queued) return false;
+  return false;
+}
+
+void Authenticator::run_job(const AttemptPtr& attempt, port::Task job, port::Task done) {
+  if (options_.security.jobs->run(std::move(job), loop_, std::move(done))) return;
+  counters_.connects_shed.add();
+  Verdict busy;
+  busy.reason = ReasonCode::server_busy;
+  attempt->done(std::move(busy));
+}
+
+// --- HTTP
+
+bool Authenticator::try_http(const AttemptPtr& attempt) {
+  const HttpCheckOptions& options = options_.security.http;
+  if (options.endpoint.host.empty()) return true;
+  attempt->any_knew = true;
+  const Login& login = attempt->login;
+  const auto address = security::address_of_peer(login.peer);
+  const std::string question =
+      security::http_question(login.client_id, login.username, login.password,
+                              address ? address->to_string() : login.peer, login.certificate_name);
+  const bool asked = http_.ask(
+      options, question, [this, attempt](security::HttpVerdict verdict) { on_http(attempt, std::move(verdict)); });
+  if (asked) return false;
   counters_.connects_shed.add();
   Verdict busy;
   busy.reason = ReasonCode::server_busy;
@@ -116,10 +154,68 @@ bool Authenticator::try_users(const AttemptPtr& attempt) {
   return false;
 }
 
+void Authenticator::on_http(const AttemptPtr& attempt, security::HttpVerdict verdict) {
+  using Result = security::HttpVerdict::Result;
+  if (verdict.result == Result::deny) return refuse(attempt, ReasonCode::bad_user_name_or_password);
+  if (verdict.result != Result::allow) {
+    if (verdict.result == Result::unreachable) {
+      counters_.http_unreachable.add();
+      attempt->unreachable = true;
+    }
+    return go_on(attempt);
+  }
+  Verdict out;
+  out.username = attempt->login.username;
+  out.superuser = verdict.superuser;
+  out.claims = std::move(verdict.rules);
+  attempt->done(std::move(out));
+}
+
+// --- tokens
+
+bool Authenticator::try_jwt(const AttemptPtr& attempt) {
+  const SecurityOptions& options = options_.security;
+  if (options.jwt_keys.empty() || !crypto_) return true;
+  attempt->any_knew = true;
+  const Login& login = attempt->login;
+  if (!login.password || !security::looks_like_jwt(*login.password)) return true;
+  auto token = security::parse_jwt(*login.password, options.jwt_claims);
+  if (!token) {
+    refuse(attempt, ReasonCode::bad_user_name_or_password);
+    return false;
+  }
+  if (token->algorithm <= security::JwtAlgorithm::hs512) {
+    const bool right = token_signed(*crypto_, *token, options.jwt_keys);
+    finish_jwt(attempt, std::move(*token), right);
+    return false;
+  }
+  auto shared = std::make_shared<security::Jwt>(std::move(*token));
+  auto right = std::make_shared<bool>(false);
+  run_job(
+      attempt,
+      [crypto = crypto_, &keys = options.jwt_keys, shared, right] { *right = token_signed(*crypto, *shared, keys); },
+      [this, attempt, shared, right] { finish_jwt(attempt, std::move(*shared), *right); });
+  return false;
+}
+
+void Authenticator::finish_jwt(const AttemptPtr& attempt, security::Jwt token, bool right) {
+  const auto at = [](int64_t seconds) { return from_unix_ms(seconds * 1000); };
+  const WallTime now = loop_.wall_now();
+  const bool over = token.expires && at(*token.expires) <= now;
+  if (!right || over || (token.not_before && now < at(*token.not_before)))
+    return refuse(attempt, ReasonCode::bad_user_name_or_password);
+  Verdict verdict;
+  verdict.username = std::move(token.username);
+  verdict.claims = std::move(token.rules);
+  if (token.expires) verdict.expires = at(*token.expires);
+  attempt->done(std::move(verdict));
+}
+
 void Authenticator::accept_user(const AttemptPtr& attempt, const security::User& user) {
   Verdict verdict;
   verdict.username = attempt->login.username;
   verdict.superuser = user.superuser;
+  verdict.local_user = true;
   attempt->done(std::move(verdict));
 }
 

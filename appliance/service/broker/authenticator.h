@@ -39,7 +39,9 @@ struct Verdict {
   std::optional<std::string> username;   // verified
   std::optional<std::string> client_id;  // instead of the client's own
   bool superuser = false;
+  bool local_user = false;             // `username` is a user of the policy, and no other's word for one
   std::vector<security::Rule> claims;  // that came with the credentials
+  std::optional<WallTime> expires;     // of the credentials: the client is put out then
 };
 
 class Authenticator {
@@ -47,18 +49,23 @@ class Authenticator {
   using Done = std::move_only_function<void(Verdict)>;
   static constexpr size_t kVerifiedMax = 16'384;
 
-  Authenticator(const BrokerOptions& options, port::Loop& loop, session::Counters& counters);
+  Authenticator(const BrokerOptions& options, port::Loop& loop, port::Network& network, session::Counters& counters);
 
   /// `done` runs once on the loop, now or later; never if the pool ends before.
   void check(Login login, Done done);
   void set_policy(security::PolicyPtr policy) { policy_ = std::move(policy); }
+  /// Whether this listener's clients may be users of the policy.
+  bool uses_users(size_t listener) const;
+  /// Random bytes of this worker, for digests that nobody else can make.
+  const std::string& secret() const { return secret_; }
 
  private:
   struct Attempt {
     Login login;
     Done done;
-    size_t next = 0;        // method
-    bool any_knew = false;  // a method could have known the client
+    size_t next = 0;           // method
+    bool unreachable = false;  // who could have known did not answer
+    bool any_knew = false;     // a method could have known the client
   };
   using AttemptPtr = std::shared_ptr<Attempt>;
   struct Verified {
@@ -66,11 +73,18 @@ class Authenticator {
     std::string mac;     // of the password that was right for it
   };
 
+  const std::vector<AuthMethod>& order(size_t listener) const;
   void go_on(const AttemptPtr& attempt);
   /// True: the method says nothing. False: it has answered, or will.
   bool try_method(AuthMethod method, const AttemptPtr& attempt);
   bool try_certificate(const AttemptPtr& attempt);
   bool try_users(const AttemptPtr& attempt);
+  bool try_http(const AttemptPtr& attempt);
+  void on_http(const AttemptPtr& attempt, security::HttpVerdict verdict);
+  bool try_jwt(const AttemptPtr& attempt);
+  void finish_jwt(const AttemptPtr& attempt, security::Jwt token, bool right);
+  /// Runs `job` on the pool, then `done` here; refuses the login as busy when the pool is full.
+  void run_job(const AttemptPtr& attempt, port::Task job, port::Task done);
   void nobody_knows(const AttemptPtr& attempt);
   void accept_user(const AttemptPtr& attempt, const security::User& user);
   void refuse(const AttemptPtr& attempt, mqtt::ReasonCode reason);
@@ -80,12 +94,10 @@ class Authenticator {
   const port::Crypto* crypto_;
   port::Loop& loop_;
   session::Counters& counters_;
+  HttpCheck http_;
   security::PolicyPtr policy_;
   std::string secret_;  // of the verified passwords' digests
   std::unordered_map<std::string, Verified> verified_;
 };
-
-/// The digest of a password under a hash's scheme and salt. Slow.
-std::string password_digest(const port::Crypto& crypto, const security::PasswordHash& like, ByteView password);
 
 }  // namespace ph::broker

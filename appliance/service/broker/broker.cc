@@ -22,11 +22,12 @@ bool BrokerOptions::anonymous_allowed(size_t listener, ByteView peer) const {
 
 Broker::Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, port::MessageTap* tap,
                port::Loop* event_loop, Journal* journal)
-    : options_(std::move(options)), event_loop_(event_loop), journal_(journal) {
+    : options_(std::move(options)), rates_(options_.listeners.size()), event_loop_(event_loop), journal_(journal) {
   PH_ASSERT(!places.empty() && places.size() <= 64, "1 to 64 workers");
   std::vector<Worker*> all;
   for (uint32_t i = 0; i < places.size(); ++i) {
-    workers_.push_back(std::make_unique<Worker>(i, options_, *places[i].loop, *places[i].network, tap, journal));
+    workers_.push_back(
+        std::make_unique<Worker>(i, options_, rates_, *places[i].loop, *places[i].network, tap, journal));
     all.push_back(workers_.back().get());
   }
   for (auto& w : workers_) w->set_peers(all);

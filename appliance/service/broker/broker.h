@@ -14,6 +14,7 @@
 #include "port/message_sink.h"
 #include "port/network.h"
 #include "service/broker/options.h"
+#include "service/broker/throttle.h"
 
 namespace ph::broker {
 
@@ -61,6 +62,7 @@ class Broker final : public port::MessageSink {
   void redo_cut_short();
 
   const BrokerOptions options_;
+  std::vector<ListenerRates> rates_;  // by listener
   std::vector<std::unique_ptr<Worker>> workers_;
   port::Loop* event_loop_;
   Journal* journal_;

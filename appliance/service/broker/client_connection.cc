@@ -1,5 +1,6 @@
 #include "service/broker/client_connection.h"
 
+#include "service/broker/scram_exchange.h"
 #include "service/broker/worker.h"
 
 namespace ph::broker {
@@ -10,16 +11,21 @@ ClientConnection::ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<
       socket_(std::move(socket)),
       channel_(*this, worker.options().channel, worker.context().counters, now) {}
 
+ClientConnection::~ClientConnection() = default;
+
 port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   // Answers to a client that does not read them are bounded here; messages are by the session.
   if (channel_.open() && socket_->unsent_bytes() > worker_.options().output_max) {
     worker_.context().counters.slow_consumers.add();
     channel_.kick(mqtt::ReasonCode::quota_exceeded);
   }
+  session::Counters& counters = worker_.context().counters;
+  const uint64_t before = counters.messages_in.get();
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
-  worker_.context().counters.bytes_in.add(consumed.bytes);
+  counters.bytes_in.add(consumed.bytes);
   if (client && client->offer) worker_.continue_offer(*client);  // acks may have made room
   if (client && client->parked) worker_.unpark(*client);
+  worker_.on_received(*this, counters.messages_in.get() - before, consumed.bytes);
   return {consumed.bytes, consumed.wanted};
 }
 
@@ -67,6 +73,10 @@ void ClientConnection::on_subscribe(const mqtt::Subscribe& subscribe) {
 
 void ClientConnection::on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) {
   worker_.on_unsubscribe(*this, unsubscribe);
+}
+
+void ClientConnection::on_auth(const mqtt::Auth& auth) {
+  worker_.on_auth(*this, auth);
 }
 
 bool ClientConnection::delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) {

@@ -10,26 +10,33 @@
 #include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "port/network.h"
+#include "service/broker/throttle.h"
 
 namespace ph::broker {
 
 class Worker;
 struct Client;
+struct ScramExchange;
 
 class ClientConnection final : public port::ConnectionHandler, public session::ChannelHost {
  public:
   ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<port::Connection> socket, Instant now);
+  ~ClientConnection() override;
 
   uint64_t id() const { return id_; }
   session::Channel& channel() { return channel_; }
   const port::Peer& peer() const { return socket_->peer(); }
   uint64_t bytes_acked() const { return socket_->bytes_acked(); }
 
-  size_t listener = 0;                       // index into the options' listeners
-  std::string mountpoint;                    // in front of all its topics
-  bool renames = false;                      // its topics are not taken as they are
-  Client* client = nullptr;                  // set by the worker between accept and end
-  uint32_t check = 0;                        // the worker's: serial of the look that is due next
+  size_t listener = 0;       // index into the options' listeners
+  std::string mountpoint;    // in front of all its topics
+  bool renames = false;      // its topics are not taken as they are
+  Client* client = nullptr;  // set by the worker between accept and end
+  uint32_t check = 0;        // the worker's: serial of the look that is due next
+  ClientRates rates;
+  Instant expires = Instant::max();          // of its credentials
+  bool local_user = false;                   // it is the policy's user of that name, and goes with it
+  std::unique_ptr<ScramExchange> scram;      // an enhanced authentication at work
   std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
 
   // port::ConnectionHandler
@@ -47,6 +54,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   std::optional<mqtt::ReasonCode> on_publish(const mqtt::Publish& publish) override;
   void on_subscribe(const mqtt::Subscribe& subscribe) override;
   void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) override;
+  void on_auth(const mqtt::Auth& auth) override;
   bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -11,11 +13,14 @@
 #include "base/limits.h"
 #include "core/routing/shared_group.h"
 #include "core/routing/topic_rewrite.h"
+#include "core/security/flapping.h"
+#include "core/security/jwt.h"
 #include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "core/session/session.h"
 #include "port/crypto.h"
 #include "port/network.h"
+#include "service/broker/http_check.h"
 
 namespace ph::broker {
 
@@ -23,7 +28,7 @@ namespace ph::broker {
 enum class Anonymous { loopback, always, never };
 
 /// How credentials are checked (authenticator.h).
-enum class AuthMethod : uint8_t { users, certificate };
+enum class AuthMethod : uint8_t { users, certificate, jwt, http };
 /// What the name in a verified client certificate becomes.
 enum class CertificateAs : uint8_t { nothing, username, client_id };
 
@@ -36,7 +41,18 @@ struct ListenerOptions {
   bool proxy_protocol = false;                   // connections begin with a PROXY header
   std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
   CertificateAs certificate_as = CertificateAs::nothing;
+  // Rates a second; 0: no bound. Connections beyond theirs are closed; who sends too much is not read from for a while.
+  uint64_t connections_rate = 0;
+  uint64_t messages_rate = 0, bytes_rate = 0;              // of each client
+  uint64_t messages_rate_total = 0, bytes_rate_total = 0;  // of all clients together
   std::string mountpoint;  // template, put in front of all topics of its clients; %c: client id, %u: user name
+};
+
+/// When there is too much to do, CONNECTs are refused as busy and QoS 0 messages dropped, before anything else suffers.
+struct OverloadOptions {
+  Duration lag_max = Duration::zero();  // of a worker's loop; zero: not looked at
+  /// Set from outside while memory is short. Null: never.
+  std::shared_ptr<const std::atomic<bool>> memory_short;
 };
 
 /// What every client gets without asking. `filter` is a template like a mountpoint.
@@ -52,8 +68,13 @@ struct AutoSubscription {
 struct SecurityOptions {
   security::PolicyPtr policy;  // at start; Broker::set_policy() later
   std::vector<AuthMethod> order;
-  const port::Crypto* crypto = nullptr;  // must outlive the broker
-  port::JobPool* jobs = nullptr;         // must end before the loops do
+  const port::Crypto* crypto = nullptr;    // must outlive the broker
+  port::JobPool* jobs = nullptr;           // must end before the loops do
+  std::vector<security::JwtKey> jwt_keys;  // empty: no tokens are taken
+  security::JwtClaimNames jwt_claims;
+  HttpCheckOptions http;
+  security::FlappingLimits flapping;
+  std::function<void(const std::string& client_id)> on_flapping;  // on any worker's thread
 };
 
 struct BrokerOptions {
@@ -80,6 +101,7 @@ struct BrokerOptions {
   routing::SharedStrategy shared_strategy = routing::SharedStrategy::round_robin;
   uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
   SecurityOptions security;
+  OverloadOptions overload;
 
   /// `peer`: address with port.
   bool anonymous_allowed(size_t listener, ByteView peer) const;
@@ -110,6 +132,12 @@ struct BrokerStats {
   uint64_t banned = 0;
   uint64_t publish_denied = 0;
   uint64_t subscribe_denied = 0;
+  uint64_t logins_expired = 0;
+  uint64_t http_unreachable = 0;
+  uint64_t flapping = 0;
+  uint64_t connections_over_rate = 0;
+  uint64_t throttled = 0;
+  uint64_t overloads = 0;
   uint64_t delayed = 0;                                        // now
   std::array<uint64_t, session::kLimitNames.size()> limits{};  // by session::Limit, named by session::kLimitNames
   std::array<uint64_t, session::kDropNames.size()> drops{};    // by session::Drop, named by session::kDropNames

@@ -16,20 +16,23 @@ constexpr Duration kHeldBackCheck = 5ms;
 
 }  // namespace
 
-Worker::Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network,
-               port::MessageTap* tap, Journal* journal)
+Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<ListenerRates>& rates, port::Loop& loop,
+               port::Network& network, port::MessageTap* tap, Journal* journal)
     : index_(index),
       options_(options),
       loop_(loop),
       network_(network),
       tap_(tap),
       policy_(options.security.policy),
-      authenticator_(options, loop, context_.counters),
+      authenticator_(options, loop, network, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
       sys_retained_(SIZE_MAX, SIZE_MAX, sys_counters_),
       sys_timer_(loop.make_timer()),
       rewrite_(options.rewrite),
       delayed_(options.delayed_messages_max, options.delayed_bytes_max),
+      rates_(rates),
+      throttle_timer_(loop.make_timer()),
+      load_timer_(loop.make_timer()),
       held_back_timer_(loop.make_timer()),
       ticker_(loop.make_timer()),
       wheel_(kWheelTicks) {
@@ -68,6 +71,10 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
 
 port::ConnectionHandler* Worker::accept(std::unique_ptr<port::Connection>&& socket, size_t listener) {
   if (stopping_) return nullptr;
+  if (!rates_[listener].connections.try_take(options_.listeners[listener].connections_rate, loop_.now())) {
+    context_.counters.connections_over_rate.add();
+    return nullptr;
+  }
   const uint64_t id = ++last_connection_;
   auto connection = std::make_unique<ClientConnection>(*this, id, std::move(socket), loop_.now());
   connection->listener = listener;
@@ -84,6 +91,7 @@ void Worker::remove(ClientConnection& connection) {
   auto node = connections_.extract(connection.id());
   if (node.empty()) return;
   congested_.erase(connection.id());
+  authenticating_.erase(connection.id());
   context_.counters.connections.subtract();
   loop_.post([gone = std::move(node.mapped())] {});
 }
@@ -92,6 +100,7 @@ void Worker::stop() {
   stopping_ = true;
   listeners_.clear();
   ticker_->cancel();
+  load_timer_->cancel();
   sys_timer_->cancel();
   for (auto& [id, connection] : connections_) connection->channel().kick(mqtt::ReasonCode::server_shutting_down);
   push_outboxes();
@@ -100,6 +109,7 @@ void Worker::stop() {
 // --- time
 
 void Worker::start_ticking() {
+  if (!load_timer_->pending()) probe_load();
   ticker_->start(kTick, [this] {
     tick();
     if (!stopping_) start_ticking();
@@ -123,13 +133,16 @@ void Worker::tick() {
     if (it == connections_.end() || it->second->check != check.serial) continue;
     session::Channel& channel = it->second->channel();
     channel.tick(now);
-    schedule_check(*it->second, std::min(channel.deadline(), now + kTick * static_cast<int>(kWheelTicks)));
+    if (put_out_expired(*it->second, now)) continue;
+    const Instant next = std::min(channel.deadline(), it->second->expires);
+    schedule_check(*it->second, std::min(next, now + kTick * static_cast<int>(kWheelTicks)));
   }
   on_due(now);
   check_congested(now);
   check_parked(now);
   publish_delayed(now);
   retained_.sweep(now);
+  if (wheel_at_ == 0) flapping_.sweep(options_.security.flapping, now);
   sys_retained_.sweep(now);
 }
 

@@ -31,6 +31,7 @@
 #include "service/broker/mailbox.h"
 #include "service/broker/options.h"
 #include "service/broker/retained.h"
+#include "service/broker/throttle.h"
 
 namespace ph::broker {
 
@@ -113,8 +114,8 @@ struct Client {
 class Worker final : public JournalMember {
  public:
   /// `journal` may be null: then nothing is durable.
-  Worker(uint32_t index, const BrokerOptions& options, port::Loop& loop, port::Network& network, port::MessageTap* tap,
-         Journal* journal);
+  Worker(uint32_t index, const BrokerOptions& options, std::vector<ListenerRates>& rates, port::Loop& loop,
+         port::Network& network, port::MessageTap* tap, Journal* journal);
   ~Worker() override;
 
   // --- from the broker; before the loops run
@@ -159,12 +160,14 @@ class Worker final : public JournalMember {
   std::optional<mqtt::ReasonCode> on_publish(ClientConnection& connection, const mqtt::Publish& publish);
   void on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   void on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe);
+  void on_auth(ClientConnection& connection, const mqtt::Auth& auth);
   bool delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason);
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
   /// Goes on with the retained messages for new subscriptions, as far as there is room for them now.
   void continue_offer(Client& client);
+  void on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes);
   void remove(ClientConnection& connection);
   void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }
@@ -213,6 +216,7 @@ class Worker final : public JournalMember {
     uint32_t expiry = 0;
     std::optional<uint32_t> expiry_told;
     std::optional<session::SessionWill> will;
+    std::string auth_data;  // last word of an enhanced authentication
   };
   /// A message that waits for disks.
   struct Pending {
@@ -286,6 +290,13 @@ class Worker final : public JournalMember {
   std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
   bool may_subscribe(const ClientConnection& connection, ByteView filter);
   bool still_welcome(ClientConnection& connection) const;
+  void begin_scram(ClientConnection& connection, const mqtt::Properties& properties, Opening opening, Login login);
+  void finish_scram(ClientConnection& connection, ByteView message);
+  void refuse_scram(ClientConnection& connection);
+  void note_end(const std::string& client_id);
+  bool put_out_expired(ClientConnection& connection, Instant now);
+  void release_throttled();
+  void probe_load();
   void drop_denied_subscriptions(Client& client, const security::Access& access);
 
   // worker_routing.cc: publish, subscribe, routes
@@ -382,8 +393,9 @@ class Worker final : public JournalMember {
   uint64_t last_connection_ = 0;
   std::unordered_map<std::string, std::unique_ptr<Client>> clients_;
   uint64_t last_uid_ = 0;
-  std::unordered_map<uint64_t, Opening> openings_;  // by connection id
-  Directory directory_;                             // of the client ids whose home is here
+  std::unordered_map<uint64_t, Opening> openings_;                          // by connection id
+  std::unordered_map<uint64_t, std::pair<Opening, Login>> authenticating_;  // likewise, while AUTH goes to and fro
+  Directory directory_;                                                     // of the client ids whose home is here
   std::set<std::pair<Instant, Client*>> due_;
 
   routing::FilterIndex<RouteNode> index_of_filters_;
@@ -435,6 +447,12 @@ class Worker final : public JournalMember {
   std::vector<port::Task> settling_;
   std::map<uint64_t, SyncRound> rounds_;
   uint64_t last_round_ = 0;
+  std::vector<ListenerRates>& rates_;           // of all workers together, by listener
+  std::multimap<Instant, uint64_t> throttled_;  // connections that are not read from until then
+  std::unique_ptr<port::Timer> throttle_timer_;
+  security::Flapping flapping_;  // of the client ids whose home is here
+  LoadProbe load_;
+  std::unique_ptr<port::Timer> load_timer_;
   std::vector<uint64_t> held_back_;  // connections that do not read until mailboxes are below their bound
   std::unique_ptr<port::Timer> held_back_timer_;
 

@@ -12,6 +12,10 @@ using mqtt::ReasonCode;
 // --- PUBLISH
 
 std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const mqtt::Publish& publish) {
+  if (publish.qos == 0 && load_.overloaded()) {
+    context_.counters.drop(session::Drop::overload);
+    return ReasonCode::success;
+  }
   session::MessageView view;
   view.topic = publish.topic;
   view.payload = publish.payload;

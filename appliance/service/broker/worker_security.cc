@@ -24,6 +24,8 @@ void Worker::authenticate(ClientConnection& connection, const mqtt::Connect& con
     context_.counters.banned.add();
     return connection.channel().refuse(ReasonCode::banned);
   }
+  if (connect.properties.authentication_method)
+    return begin_scram(connection, connect.properties, std::move(opening), std::move(login));
   Login kept = login;
   kept.password.reset();
   authenticator_.check(std::move(login), [this, ticket = connection.id(), opening = std::move(opening),
@@ -47,6 +49,8 @@ void Worker::admit(uint64_t ticket, Opening opening, Login login, Verdict verdic
     opening.assigned = *verdict.client_id != opening.client_id;
     opening.client_id = *verdict.client_id;
   }
+  if (verdict.expires) connection.expires = loop_.now() + (*verdict.expires - loop_.wall_now());
+  connection.local_user = verdict.local_user;
   if (!policy_) return enter(ticket, std::move(opening));
   security::Identity who{opening.client_id, std::move(verdict.username), security::address_of_peer(login.peer)};
   // Bans may be new, and the names are certain only now.
@@ -101,13 +105,22 @@ void Worker::drop_denied_subscriptions(Client& client, const security::Access& a
   }
 }
 
+// --- credentials that end
+
+bool Worker::put_out_expired(ClientConnection& connection, Instant now) {
+  if (now < connection.expires || !connection.channel().open()) return false;
+  context_.counters.logins_expired.add();
+  connection.channel().kick(ReasonCode::not_authorized);
+  return true;
+}
+
 // --- another policy
 
 /// Whether who came in under the old policy would still come in.
 bool Worker::still_welcome(ClientConnection& connection) const {
   const security::Access& access = *connection.access;
   if (ban_of(access.who(), std::nullopt)) return false;
-  if (!access.who().username) return true;
+  if (!connection.local_user) return true;
   const security::User* before = access.policy()->user(*access.who().username);
   const security::User* after = policy_->user(*access.who().username);
   return !before || (after && after->hash == before->hash);
@@ -124,7 +137,7 @@ void Worker::set_policy(const security::PolicyPtr& policy) {
       continue;
     }
     security::Access& access = *connection->access;
-    const security::User* user = access.who().username ? policy_->user(*access.who().username) : nullptr;
+    const security::User* user = connection->local_user ? policy_->user(*access.who().username) : nullptr;
     access.follow(policy_, user ? user->superuser : access.superuser());
     if (connection->client) drop_denied_subscriptions(*connection->client, access);
   }

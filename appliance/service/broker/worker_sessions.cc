@@ -26,6 +26,10 @@ session::MessagePtr will_message(const mqtt::Will& will) {
 
 void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& connect) {
   if (stopping_) return connection.channel().refuse(mqtt::ReasonCode::server_unavailable);
+  if (load_.overloaded()) {
+    context_.counters.connects_shed.add();
+    return connection.channel().refuse(mqtt::ReasonCode::server_busy);
+  }
   Opening opening;
   opening.client_id = connect.client_id;
   if (connect.client_id.empty()) {
@@ -156,6 +160,7 @@ void Worker::attach(Opening opening, ClientConnection& connection, Client& attac
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
   acceptance.session_expiry = opening.expiry_told;
+  acceptance.authentication_data = opening.auth_data;
   const std::string response = routing::fill_client(options_.response_information, id, username_of(connection));
   acceptance.response_information = response;
   acceptance.mountpoint = connection.mountpoint;
@@ -327,6 +332,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   session.detach(loop_.now());
   if (client.offer) queue_offered(client);
   unpark(client, true);
+  if (end.reason != mqtt::ReasonCode::session_taken_over && !stopping_) note_end(session.client_id());
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will) {
     session.set_will(std::nullopt);

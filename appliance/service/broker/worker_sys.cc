@@ -36,6 +36,12 @@ BrokerStats sum(const std::vector<Worker*>& workers) {
     s.banned += c.banned.get();
     s.publish_denied += c.publish_denied.get();
     s.subscribe_denied += c.subscribe_denied.get();
+    s.logins_expired += c.logins_expired.get();
+    s.http_unreachable += c.http_unreachable.get();
+    s.flapping += c.flapping.get();
+    s.connections_over_rate += c.connections_over_rate.get();
+    s.throttled += c.throttled.get();
+    s.overloads += c.overloads.get();
     s.delayed += c.delayed.get();
     for (size_t i = 0; i < s.limits.size(); ++i) s.limits[i] += c.limits[i].get();
     for (size_t i = 0; i < s.drops.size(); ++i) s.drops[i] += c.drops[i].get();

@@ -1,0 +1,53 @@
+// HttpCheck: asks an HTTP server whether a client may come in. One per worker, over the worker's own network; plain
+// HTTP/1.1, a connection for each question (`Connection: close`).
+//
+//   POST <path>, application/json: {"clientid", "username", "password", "peerhost", "certificate"}
+//   200 {"result": "allow" | "deny" | "ignore", "is_superuser": bool, "acl": as in a token}; 204 is allow; any other
+//   status, and an answer that cannot be read, is ignore.
+//
+// Bounds: kAnswerMax bytes of answer, `timeout` for all of it, `requests_max` at once; beyond that ask() says false.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/security/http_verdict.h"
+#include "port/loop.h"
+#include "port/network.h"
+
+namespace ph::broker {
+
+struct HttpCheckOptions {
+  port::Endpoint endpoint;  // host empty: none is asked
+  std::string path = "/";
+  Duration timeout = std::chrono::seconds(5);
+  size_t requests_max = 256;  // per worker
+};
+
+class HttpCheck {
+ public:
+  using Done = std::move_only_function<void(security::HttpVerdict)>;
+  static constexpr size_t kAnswerMax = 64UL * 1024;
+
+  HttpCheck(port::Loop& loop, port::Network& network);
+  ~HttpCheck();
+
+  /// `done` runs later on the loop, once. False: too many wait already.
+  bool ask(const HttpCheckOptions& options, const std::string& body, Done done);
+  size_t waiting() const { return requests_.size(); }
+
+ private:
+  class Request;
+  void finish(uint64_t id, security::HttpVerdict verdict);
+
+  port::Loop& loop_;
+  port::Network& network_;
+  std::unordered_map<uint64_t, std::unique_ptr<Request>> requests_;
+  uint64_t last_ = 0;
+};
+
+}  // namespace ph::broker
