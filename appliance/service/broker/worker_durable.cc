@@ -78,7 +78,7 @@ bool Worker::delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mq
 void Worker::when_taken(const Wanted& wanted, port::Task then) {
   if (!durable_ || !durable_->waits() || (wanted.workers == 0 && taking_.empty())) return then();
   taking_.push_back({wanted, std::move(then)});
-  if (wanted.workers == 0) release_taken();
+  release_taken();  // who asks after a round of settle() may be told of what was covered meanwhile
 }
 
 bool Worker::covered(const Wanted& wanted) const {
