@@ -334,6 +334,28 @@ TEST_P(Durable, a_failing_disk_holds_acknowledgements_back) {
   EXPECT_THAT(p.take(), ElementsAre(StartsWith("puback id=1")));
 }
 
+/// What one worker is told by another and what it is told by the disk may come in either order.
+TEST_P(Durable, the_event_plane_is_answered_in_every_order_of_events) {
+  leave_session("s", "filter=a/#:1");
+  constexpr size_t kMessages = 20;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    size_t answered = 0;
+    for (size_t i = 0; i < kMessages; ++i) {
+      port::Message m;
+      m.topic = "a/" + std::to_string(random.below(3));
+      m.payload = Slice(std::to_string(i));
+      m.qos = 1;
+      rig.broker().publish(std::move(m), [&](const Result<>& r) { answered += r ? 1 : 0; });
+      for (uint64_t step = random.below(8); step > 0; --step)
+        rig.all_loops()[random.below(rig.all_loops().size())]->run_one();
+    }
+    rig.run();
+    EXPECT_EQ(answered, kMessages);
+  }
+}
+
 TEST(DurableLazy, acknowledges_at_once_and_writes_within_a_second) {
   DurableRig rig(2, {}, Durability::lazy);
   rig.disk().hold();
