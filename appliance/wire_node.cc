@@ -369,9 +369,11 @@ Result<> Node::open_receiver() {
 /// Once those exist who are to be told: a route says at once how far it is, and before a restart they may not have
 /// heard.
 void Node::watch_far() {
-  for (size_t i = 0; i < spools_.size(); ++i) {
-    if (!spools_[i].retention) continue;
-    spools_[i].retention->on_far([this, name = settings_.routes[i].name](uint64_t sequence) {
+  size_t route = 0;
+  for (auto& spool : spools_) {
+    const std::string& name = settings_.routes[route++].name;
+    if (!spool.retention) continue;
+    spool.retention->on_far([this, name](uint64_t sequence) {
       if (intake_) intake_->far_reached(name, sequence);
       if (tap_) tap_->far_reached(name, sequence);
     });

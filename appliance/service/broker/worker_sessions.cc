@@ -155,7 +155,7 @@ void Worker::attach(Opening opening, ClientConnection& connection, Client& attac
   settle_claim(id, index_);
   drop_foreign_subscriptions(*client);
   if (connection.access) drop_denied_subscriptions(*client, *connection.access);
-  const std::vector<std::string> retained = auto_subscribe(connection);
+  std::vector<std::string> retained = auto_subscribe(connection);
   session::Acceptance acceptance;
   acceptance.session_present = present;
   if (opening.assigned) acceptance.assigned_client_id = id;
@@ -168,7 +168,7 @@ void Worker::attach(Opening opening, ClientConnection& connection, Client& attac
   // The last step: packets that came behind CONNECT are handled in there, and may end the session again.
   connection.channel().accept(*client->session, acceptance, loop_.now());
   if (!retained.empty())
-    settle([this, at = connection.id(), retained]() mutable {
+    settle([this, at = connection.id(), retained = std::move(retained)]() mutable {
       auto found = connections_.find(at);
       if (found != connections_.end() && found->second->client)
         offer_retained(*found->second->client, std::move(retained));
