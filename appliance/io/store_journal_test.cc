@@ -223,9 +223,9 @@ TEST_F(StoreDamage, a_power_cut_takes_the_log_and_the_end_of_the_last_record_alo
   std::string bytes = journal_bytes();
   size_t last = bytes.rfind("PSB1");
   for (size_t at = last; at < bytes.size(); ++at)
-    for (const char* tail : {"", "\0\0\0\0\0\0\0\0", "garbage"}) {
+    for (const std::string& tail : {std::string(), std::string(8, '\0'), std::string("garbage")}) {
       restore();
-      write_file(journal_path(), bytes.substr(0, at) + std::string(tail, *tail ? 7 : 8));
+      write_file(journal_path(), bytes.substr(0, at) + tail);
       fs::resize_file(log_path(), 0);
       ASSERT_NO_FATAL_FAILURE(expect_whole("torn at " + std::to_string(at), kBatches - 1));
     }

@@ -134,6 +134,10 @@ struct End : std::enable_shared_from_this<End> {
     connection = nullptr;
     handler = nullptr;
     if (!fabric.is_on(host)) vanished = true;
+    if (vanished && peer && peer->vanished) {  // nobody is left to answer the other, and each would keep it alive
+      peer->peer.reset();
+      peer.reset();
+    }
     if (state == State::closed || vanished) return;
     unsent.clear();
     const bool reset = !arrived.empty() || !transit.empty() || state == State::connecting;

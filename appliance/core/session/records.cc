@@ -71,7 +71,8 @@ int64_t Clock::to_ms(Instant t) const {
 Instant Clock::from_ms(int64_t ms) const {
   // A century bounds what a damaged or foreign clock can do to arithmetic in nanoseconds.
   constexpr int64_t kAgeMax = int64_t{100} * 366 * 86'400'000;
-  const int64_t age = std::clamp<int64_t>(to_unix_ms(wall) - ms, 0, kAgeMax);
+  const int64_t wall_ms = to_unix_ms(wall);
+  const int64_t age = wall_ms - std::clamp(ms, wall_ms - kAgeMax, wall_ms);
   return now - std::chrono::milliseconds(age);
 }
 

@@ -369,14 +369,34 @@ class Check {
     }
     if (path[0] != '/' || path.find('\0') != path.npos || path.size() > 4000)
       out_.error(place, "`" + std::string(key) + "` must be an absolute path");
-    while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+    else
+      path = plain(path);
+  }
+  /// Without "//", "/./", "/../" and a slash at the end, so that paths can be compared.
+  static std::string plain(const std::string& path) {
+    std::vector<std::string_view> names;
+    for (size_t at = 0; at < path.size();) {
+      const size_t end = std::min(path.find('/', at), path.size());
+      const std::string_view name = std::string_view(path).substr(at, end - at);
+      at = end + 1;
+      if (name.empty() || name == ".") continue;
+      if (name != "..")
+        names.push_back(name);
+      else if (!names.empty())
+        names.pop_back();
+    }
+    std::string out;
+    for (const std::string_view name : names) out.append("/").append(name);
+    return out.empty() ? "/" : out;
   }
   bool is_empty_string(std::string_view key) {
     const Value* v = root_.inner(key.substr(0, key.find('.'))).value(key.substr(key.find('.') + 1));
     return v && v->is(Value::Kind::string) && v->text.empty();
   }
-  static bool overlaps(const std::string& a, const std::string& b) {
-    if (a.empty() || b.empty()) return false;
+  static bool overlaps(const std::string& one, const std::string& other) {
+    if (!one.starts_with('/') || !other.starts_with('/')) return false;  // not given, or told already
+    const std::string a = plain(one), b = plain(other);
+    if (a == "/" || b == "/") return true;
     return (a + "/").starts_with(b + "/") || (b + "/").starts_with(a + "/");
   }
   void mask(const std::string& text, Place place, std::string_view key) {

@@ -380,6 +380,14 @@ TEST(Parse, the_agent_never_reads_what_the_node_writes) {
               ElementsAre(HasSubstr("agent.dir holds node.data_dir")));
   EXPECT_THAT(complaints("[agent]\ndir = \"a\"\n[receiver]\ndir = \"/a/b\"\n" + route),
               ElementsAre(HasSubstr("must be an absolute path")));
+  // However it is written.
+  for (const char* dir : {"/", "//", "/a//b/.", "/a/./c/../b", "/a/b/../../a/b/", "/x/.."})
+    EXPECT_THAT(complaints("[node]\ndata_dir = \"/d/\"\n[agent]\ndir = \"" + std::string(dir) +
+                           "\"\n[receiver]\ndir = \"/a//b\"\n" + route),
+                testing::Contains(HasSubstr("agent.dir and receiver.dir overlap")))
+        << dir;
+  EXPECT_THAT(complaints("[node]\ndata_dir = \"/d/./e\"\n[agent]\ndir = \"/d//\"\n[receiver]\ndir = \"/a\"\n" + route),
+              ElementsAre(HasSubstr("agent.dir holds node.data_dir")));
 }
 
 /// Takes the '#' away from every setting of the reference.

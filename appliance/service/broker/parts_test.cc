@@ -99,7 +99,7 @@ TEST(RetainedStore, copies_agree_whatever_the_order) {
         o.reset(v);
         store.set(o, w.version, Instant{});
       }
-      store.sweep(Instant{} + std::chrono::minutes(2));  // tombstones go, values stay
+      store.sweep(Instant{} + std::chrono::minutes(2), [](const std::string&) {});  // tombstones go, values stay
       std::map<std::string, std::string> have, expected;
       size_t bytes = 0;
       store.match("#", Instant{}, [&](const session::MessagePtr& m) {
@@ -114,6 +114,48 @@ TEST(RetainedStore, copies_agree_whatever_the_order) {
       EXPECT_EQ(counters.retained.get(), expected.size());
     }
   }
+}
+
+struct Retained {
+  session::Counters counters;
+  RetainedStore store{10, 10'000, counters};
+  session::Outgoing outgoing;
+  uint64_t version = 0;
+  bool set(const std::string& topic, const std::string& payload, std::optional<uint32_t> expiry, Instant now) {
+    session::MessageView v;
+    v.topic = topic;
+    v.payload = payload;
+    v.expiry = expiry;
+    v.received = now;
+    outgoing.reset(v);
+    return store.set(outgoing, {++version, 0}, now);
+  }
+};
+
+TEST(RetainedStore, what_has_expired_makes_room) {
+  Retained r;
+  const Instant start{};
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(r.set("t/" + std::to_string(i), "x", 1 + i % 2, start));
+  ASSERT_TRUE(r.set("t/0", "y", std::nullopt, start));  // a later one without expiry stays
+  EXPECT_FALSE(r.set("new", "x", std::nullopt, start));
+  std::vector<std::string> gone;
+  r.store.sweep(start + 1s, [&](const std::string& topic) { gone.push_back(topic); });
+  EXPECT_EQ(gone.size(), 4U);
+  EXPECT_EQ(r.store.messages(), 6U);
+  EXPECT_EQ(r.counters.retained.get(), 6U);
+  EXPECT_TRUE(r.set("new", "x", std::nullopt, start + 1s));
+  r.store.sweep(start + 2s, [&](const std::string& topic) { gone.push_back(topic); });
+  EXPECT_EQ(r.store.messages(), 2U);
+  EXPECT_EQ(r.store.find("t/0")->payload.view(), "y");
+}
+
+TEST(RetainedStore, clearing_what_never_was_takes_bounded_memory) {
+  Retained r;
+  const std::string path(60'000, 'x');
+  for (int i = 0; i < 1000; ++i) r.set(path + std::to_string(i), "", std::nullopt, Instant{});
+  EXPECT_LE(r.store.tombstones(), RetainedStore::kTombstoneBytesMax / path.size());
+  for (size_t i = 0; i < 2 * RetainedStore::kTombstonesMax; ++i) r.set(std::to_string(i), "", std::nullopt, Instant{});
+  EXPECT_LE(r.store.tombstones(), RetainedStore::kTombstonesMax);
 }
 
 }  // namespace

@@ -3,12 +3,14 @@
 // shared.
 //
 // Copies agree because the highest (version, worker) wins, whatever the order of arrival; a cleared topic keeps a
-// tombstone for kTombstoneAge, far longer than a letter is on its way. Bounds: messages and bytes, then no new topic is
-// kept (Drop::retained_full); existing topics may always be replaced or cleared.
+// tombstone for kTombstoneAge, far longer than a letter is on its way, unless there are too many of them. Bounds:
+// messages and bytes, then no new topic is kept (Drop::retained_full); existing topics may always be replaced or
+// cleared.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <string>
 
 #include "base/time.h"
@@ -27,6 +29,8 @@ struct RetainedVersion {
 class RetainedStore {
  public:
   static constexpr Duration kTombstoneAge = std::chrono::minutes(1);
+  static constexpr size_t kTombstonesMax = 10'000;  // more, or more bytes: the oldest go
+  static constexpr size_t kTombstoneBytesMax = size_t{4} * 1024 * 1024;
 
   RetainedStore(size_t messages_max, size_t bytes_max, session::Counters& counters)
       : messages_max_(messages_max), bytes_max_(bytes_max), counters_(counters) {}
@@ -47,7 +51,10 @@ class RetainedStore {
     } else if (clear) {
       tombstone(v.topic, version, now);
     } else {
-      index_.set(v.topic, Entry{message.share(), version});
+      forget_expiry(old);
+      Entry fresh{message.share(), version, expiries_.end()};
+      if (v.expiry) fresh.due = expiries_.emplace(v.received + std::chrono::seconds(*v.expiry), std::string(v.topic));
+      index_.set(v.topic, std::move(fresh));
     }
     const bool has = index_.find(v.topic)->message != nullptr;
     messages_ += has ? 1 : 0;
@@ -72,23 +79,32 @@ class RetainedStore {
     });
   }
 
-  /// Forgets old tombstones, and expired messages as their topics come by.
-  void sweep(Instant now) {
-    while (!tombstones_.empty() && tombstones_.front().since + kTombstoneAge <= now) {
-      const Tombstone t = std::move(tombstones_.front());
-      tombstones_.pop_front();
-      const Entry* e = index_.find(t.topic);
-      if (e && !e->message && e->version == t.version) index_.erase(t.topic);
+  /// Forgets old tombstones and expired messages. Calls gone(topic) for each of the latter.
+  template <class Gone>
+  void sweep(Instant now, Gone&& gone) {
+    while (!tombstones_.empty() && tombstones_.front().since + kTombstoneAge <= now) forget_tombstone();
+    while (!expiries_.empty() && expiries_.begin()->first <= now) {
+      const std::string topic = expiries_.begin()->second;
+      Entry& e = *index_.find(topic);
+      const size_t size = e.message->bytes();
+      tombstone(topic, e.version, now);
+      --messages_;
+      bytes_ -= size;
+      gone(topic);
     }
+    update_counter();
   }
+  size_t tombstones() const { return tombstones_.size(); }
 
   size_t messages() const { return messages_; }
   size_t bytes() const { return bytes_; }
 
  private:
+  using Expiries = std::multimap<Instant, std::string>;
   struct Entry {
     session::MessagePtr message;  // null: cleared
     RetainedVersion version;
+    Expiries::iterator due;  // end(): it never expires
   };
   struct Tombstone {
     std::string topic;
@@ -97,8 +113,23 @@ class RetainedStore {
   };
 
   void tombstone(ByteView topic, RetainedVersion version, Instant now) {
-    index_.set(topic, Entry{nullptr, version});
+    forget_expiry(index_.find(topic));
+    index_.set(topic, Entry{nullptr, version, expiries_.end()});
     tombstones_.push_back({std::string(topic), version, now});
+    tombstone_bytes_ += topic.size();
+    while (tombstones_.size() > kTombstonesMax ||
+           (tombstone_bytes_ > kTombstoneBytesMax && tombstones_.size() > 1))  // not the one just made
+      forget_tombstone();
+  }
+  void forget_tombstone() {
+    const Tombstone t = std::move(tombstones_.front());
+    tombstones_.pop_front();
+    tombstone_bytes_ -= t.topic.size();
+    const Entry* e = index_.find(t.topic);
+    if (e && !e->message && e->version == t.version) index_.erase(t.topic);
+  }
+  void forget_expiry(Entry* old) {
+    if (old && old->due != expiries_.end()) expiries_.erase(old->due);
   }
   void update_counter() {
     const uint64_t shown = counters_.retained.get();
@@ -110,6 +141,8 @@ class RetainedStore {
   session::Counters& counters_;
   routing::TopicIndex<Entry> index_;
   std::deque<Tombstone> tombstones_;
+  size_t tombstone_bytes_ = 0;
+  Expiries expiries_;
   size_t messages_ = 0;
   size_t bytes_ = 0;
 };

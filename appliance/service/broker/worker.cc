@@ -141,9 +141,11 @@ void Worker::tick() {
   check_congested(now);
   check_parked(now);
   publish_delayed(now);
-  retained_.sweep(now);
+  retained_.sweep(now, [this](const std::string& topic) {
+    if (durable_ && home_of_topic(topic) == index_) durable_->retained(topic, 0, nullptr);
+  });
   if (wheel_at_ == 0) flapping_.sweep(options_.security.flapping, now);
-  sys_retained_.sweep(now);
+  sys_retained_.sweep(now, [](const std::string&) {});
 }
 
 // --- slow consumers
