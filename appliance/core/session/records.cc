@@ -8,7 +8,7 @@
 namespace ph::session {
 namespace {
 
-constexpr uint64_t kSessionVersion = 1;
+constexpr uint64_t kSessionVersion = 2;
 constexpr size_t kTextMax = 65'535;             // of a topic, a client id: MQTT's own bound
 constexpr size_t kPropertiesMax = 256UL << 20;  // of a packet
 constexpr uint8_t kQosMask = 3;
@@ -87,6 +87,7 @@ std::string encode(const SessionRecord& record, const Clock& clock) {
   put_varint(out, record.queued);
   put_varint(out, record.queued_bytes);
   put_varint(out, record.maybe_sent);
+  put_sized(out, record.owner);
   return out;
 }
 
@@ -101,6 +102,7 @@ std::optional<SessionRecord> decode_session(ByteView value, const Clock& clock) 
   out.queued = in.varint();
   out.queued_bytes = in.varint();
   out.maybe_sent = in.varint();
+  out.owner = in.sized(kTextMax);
   if (!in.ok() || !in.at_end() || version != kSessionVersion || !fits<uint32_t>(expiry) || detached < 0)
     return std::nullopt;
   out.expiry = static_cast<uint32_t>(expiry);

@@ -6,9 +6,9 @@
 //
 //   m/v                      format version of all of this: one byte, kFormat. A greater one is not opened.
 //   m/n                      fixed u64: uids and message numbers below it may have been used
-//   m/s/ uid                 session: varint version 1, sized client id, varint expiry, fixed i64 detached at (ms since
+//   m/s/ uid                 session: varint version 2, sized client id, varint expiry, fixed i64 detached at (ms since
 //                            1970; 0: attached), varint next sequence, varint queued messages, varint queued bytes,
-//                            varint how many of the queue's first may have been sent before
+//                            varint how many of the queue's first may have been sent before, sized owner
 //   m/u/ uid filter          subscription: byte flags (0-1 QoS, 2 no local, 3 retain as published), varint identifier
 //   m/q/ uid sequence        queue entry, in flight or waiting: byte flags (0-1 QoS, 2 retain, 3 released, 4 shared),
 //                            varint packet id (0: it follows from the sequence), varint message number, varint n, n
@@ -81,6 +81,7 @@ struct SessionRecord {
   uint64_t queued = 0;
   uint64_t queued_bytes = 0;
   uint64_t maybe_sent = 0;
+  std::string owner;
 };
 
 struct EntryRecord {

@@ -17,6 +17,7 @@ SessionRecord a_session() {
   r.queued = 12;
   r.queued_bytes = 3456;
   r.maybe_sent = 3;
+  r.owner = "user\nmount/";
   return r;
 }
 
@@ -108,7 +109,7 @@ TEST(SessionRecords, zeros_and_flipped_bits_do_no_harm) {
 
 TEST(SessionRecords, a_newer_session_record_is_refused) {
   std::string bytes = encode(a_session(), kClock);
-  bytes[0] = 2;
+  bytes[0] = 3;
   EXPECT_FALSE(decode_session(bytes, kClock).has_value());
 }
 

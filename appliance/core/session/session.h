@@ -87,6 +87,9 @@ class Session {
   Session(std::string client_id, SessionContext& context) : context_(&context), client_id_(std::move(client_id)) {}
 
   const std::string& client_id() const { return client_id_; }
+  /// Whose it is: user name and mountpoint. What waits in it is for nobody else who comes with the client id.
+  const std::string& owner() const { return owner_; }
+  void set_owner(std::string owner) { owner_ = std::move(owner); }
   /// After a move to another worker.
   void set_context(SessionContext& context);
 
@@ -237,6 +240,7 @@ class Session {
 
   SessionContext* context_;
   std::string client_id_;
+  std::string owner_;
   Output* output_ = nullptr;
   Attachment attachment_;
   std::unique_ptr<TopicAliases> aliases_;  // null: the client wants none

@@ -23,6 +23,7 @@ void Session::keep(uint64_t uid) {
 SessionRecord Session::record() const {
   SessionRecord out;
   out.client_id = client_id_;
+  out.owner = owner_;
   out.expiry = expiry_;
   if (!output_) out.detached_at = detached_at_;
   out.next_sequence = next_sequence_;
@@ -34,6 +35,7 @@ SessionRecord Session::record() const {
 
 void Session::restore(uint64_t uid, const SessionRecord& record, Instant now) {
   uid_ = uid;
+  owner_ = record.owner;
   expiry_ = record.expiry;
   detached_at_ = record.detached_at.value_or(now);
   next_sequence_ = record.next_sequence + kSequenceSkip;

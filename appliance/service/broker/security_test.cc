@@ -157,7 +157,7 @@ TEST_F(Door, another_policy_holds_at_once_for_those_who_are_in) {
   EXPECT_TRUE(last->closed());
 }
 
-TEST_F(Door, a_session_is_continued_under_the_rules_of_who_continues_it) {
+TEST_F(Door, a_session_is_continued_by_nobody_else) {
   data.rules = {rule(Permission::allow, security::Action::subscribe, {"for/%u"}),
                 rule(Permission::deny, security::Action::subscribe, {"for/+"})};
   open();
@@ -165,9 +165,25 @@ TEST_F(Door, a_session_is_continued_under_the_rules_of_who_continues_it) {
   EXPECT_THAT(say(u, "subscribe id=1 filter=for/u:1 filter=all:1"),
               ElementsAre("suback id=1 granted_qos_1 granted_qos_1"));
   say(u, "disconnect");
+  MqttClient& again = in("v=5 id=shared clean=0 session_expiry=100 username=u password=right");
   EXPECT_EQ(stats().subscriptions, 2U);
-  in("v=5 id=shared clean=0 session_expiry=100");
-  EXPECT_EQ(stats().subscriptions, 1U);
+  say(again, "disconnect");
+  MqttClient& p = in("v=5 id=p");
+  say(p, "publish topic=all qos=1 id=1 payload=for_u");
+  EXPECT_THAT(login("v=5 id=shared clean=0 session_expiry=100"), testing::Not(HasSubstr("present=1")));
+  EXPECT_THAT(last->take(), testing::IsEmpty());
+  EXPECT_EQ(stats().subscriptions, 0U);
+}
+
+TEST_F(Door, a_will_has_the_topic_that_the_rules_see) {
+  options.rewrite = {{routing::RewriteRule::On::publish, "old/#", "secret/{1}"},
+                     {routing::RewriteRule::On::publish, "sys/#", "$SYS/{1}"}};
+  data.rules = {rule(Permission::deny, security::Action::publish, {"secret/#"})};
+  open();
+  EXPECT_THAT(login("v=5 id=w will=old/x:boo username=u password=right"), HasSubstr("not_authorized"));
+  EXPECT_THAT(login("v=5 id=w will=sys/x:boo username=u password=right"), HasSubstr("not_authorized"));
+  EXPECT_THAT(login("v=5 id=w will=$SYS/x:boo username=u password=right"), HasSubstr("not_authorized"));
+  EXPECT_THAT(login("v=5 id=w will=other:boo username=u password=right"), HasSubstr("reason=success"));
 }
 
 TEST_F(Door, a_client_over_its_rate_is_not_read_from_and_loses_nothing) {

@@ -211,6 +211,7 @@ class Worker final : public JournalMember {
   /// A CONNECT on its way to a session.
   struct Opening {
     std::string client_id;
+    std::string owner;  // as session::Session::owner()
     bool assigned = false;
     bool clean_start = true;
     uint32_t expiry = 0;
@@ -329,6 +330,7 @@ class Worker final : public JournalMember {
   static std::optional<ByteView> exclusive_filter(ByteView filter);
   static ByteView username_of(const ClientConnection& connection);
   void mount(ClientConnection& connection, const std::string& client_id);
+  bool name_will(ClientConnection& connection, Opening& opening);
   std::optional<mqtt::ReasonCode> rename(ClientConnection& connection, session::MessageView& view,
                                          std::optional<uint32_t>& delay);
   std::string name_topic(const ClientConnection& connection, ByteView topic, ByteView client_id) const;

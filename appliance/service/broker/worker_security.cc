@@ -51,7 +51,10 @@ void Worker::admit(uint64_t ticket, Opening opening, Login login, Verdict verdic
   }
   if (verdict.expires) connection.expires = loop_.now() + (*verdict.expires - loop_.wall_now());
   connection.local_user = verdict.local_user;
-  if (!policy_) return enter(ticket, std::move(opening));
+  if (!policy_) {
+    if (!name_will(connection, opening)) return connection.channel().refuse(ReasonCode::not_authorized);
+    return enter(ticket, std::move(opening));
+  }
   security::Identity who{opening.client_id, std::move(verdict.username), security::address_of_peer(login.peer)};
   // Bans may be new, and the names are certain only now.
   if (ban_of(who, login.username)) {
@@ -60,7 +63,10 @@ void Worker::admit(uint64_t ticket, Opening opening, Login login, Verdict verdic
   }
   connection.access =
       std::make_unique<security::Access>(policy_, std::move(who), verdict.superuser, std::move(verdict.claims));
-  if (opening.will && !connection.access->may_publish(opening.will->message->topic)) {
+  // As for a PUBLISH, the rules see the topic as it is after rewriting.
+  if (!name_will(connection, opening) ||
+      (opening.will &&
+       !connection.access->may_publish(ByteView(opening.will->message->topic).substr(connection.mountpoint.size())))) {
     context_.counters.publish_denied.add();
     return connection.channel().refuse(ReasonCode::not_authorized);
   }

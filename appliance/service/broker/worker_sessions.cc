@@ -97,9 +97,10 @@ void Worker::open_session(uint64_t ticket, bool ended_durable) {
   Opening& opening = node.mapped();
   const std::string& id = opening.client_id;
   Client* client = find_offline(id);
-  if (client && opening.clean_start) {
+  // [MQTT-3.1.2-4]; and another user gets nothing of what waits in a session, nor who comes through another mountpoint.
+  if (client && (opening.clean_start || client->session->owner() != opening.owner)) {
     ended_durable = client->session->durable();
-    end_session(*client);  // [MQTT-3.1.2-4]
+    end_session(*client);
     client = nullptr;
   }
   auto it = connections_.find(ticket);
@@ -114,6 +115,7 @@ void Worker::open_session(uint64_t ticket, bool ended_durable) {
   }
   const uint64_t uid = new_uid();
   client = &add_client(std::make_unique<session::Session>(id, context_), uid);
+  client->session->set_owner(opening.owner);
   const bool keep = durable_ && opening.expiry > 0;
   if (!keep && !ended_durable) return attach(std::move(opening), *it->second, *client, false);
   // CONNACK promises a session, or that an old one is gone: on disk first. The claim is held meanwhile, so nobody else
@@ -140,12 +142,6 @@ void Worker::attach(Opening opening, ClientConnection& connection, Client& attac
   unschedule_due(*client);
   client->will_due.reset();
   client->session->set_expiry(opening.expiry);
-  mount(connection, id);
-  if (opening.will && connection.renames) {
-    auto named = std::make_shared<session::Message>(*opening.will->message);
-    named->topic = name_topic(connection, named->topic, id);
-    opening.will->message = std::move(named);
-  }
   client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
   keep_will(*client);
   client->connection = &connection;

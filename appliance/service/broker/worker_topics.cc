@@ -39,6 +39,21 @@ void Worker::mount(ClientConnection& connection, const std::string& client_id) {
   connection.renames = !connection.mountpoint.empty() || !rewrite_.empty();
 }
 
+/// Mounts the connection and gives its will the broker's name for its topic. False: it may not have that one.
+bool Worker::name_will(ClientConnection& connection, Opening& opening) {
+  mount(connection, opening.client_id);
+  opening.owner = std::string(username_of(connection)) + '\n' + connection.mountpoint;  // neither can hold a control
+  if (!opening.will) return true;
+  std::string topic = name_topic(connection, opening.will->message->topic, opening.client_id);
+  const ByteView inner = ByteView(topic).substr(connection.mountpoint.size());
+  if (inner.starts_with("$SYS/") || topic.size() > UINT16_MAX) return false;  // the broker's own
+  if (topic == opening.will->message->topic) return true;
+  auto named = std::make_shared<session::Message>(*opening.will->message);
+  named->topic = std::move(topic);
+  opening.will->message = std::move(named);
+  return true;
+}
+
 /// Gives a client's message the broker's name for its topic. A reason is the answer to the PUBLISH.
 std::optional<ReasonCode> Worker::rename(ClientConnection& connection, session::MessageView& view,
                                          std::optional<uint32_t>& delay) {
