@@ -204,6 +204,24 @@ TEST_P(Durable, an_ended_session_leaves_nothing) {
   EXPECT_EQ(rig.stats().sessions, 0U);
 }
 
+TEST_P(Durable, a_session_is_there_after_a_kill_right_behind_connack) {
+  rig.sleep(std::chrono::hours(1));
+  rig.restart();
+  MqttClient& c = rig.open();
+  bool open = false;
+  c.on_packet = [&](const std::string& line) { open |= line.starts_with("connack"); };
+  c.send(std::string("connect id=s") + kKept);
+  auto loops = rig.all_loops();
+  while (!open)
+    for (auto* l : loops)
+      if (!open) l->run_one();
+  rig.restart();
+  rig.run();
+  rig.advance(std::chrono::seconds(5));
+  EXPECT_EQ(rig.stats().sessions, 1U);
+  EXPECT_THAT(rig.connect(std::string("id=s") + kKept).take(), ElementsAre(HasSubstr("present=1")));
+}
+
 TEST_P(Durable, a_kill_while_a_session_is_erased) {
   leave_session("s", "filter=t:1");
   MqttClient& p = connect("v=4 id=p");

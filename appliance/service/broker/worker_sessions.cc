@@ -120,7 +120,10 @@ void Worker::open_session(uint64_t ticket, bool ended_durable) {
   // touches it.
   client->session->set_expiry(opening.expiry);
   client->durable = keep;
-  if (keep) client->session->keep(uid);
+  if (keep) {
+    client->session->keep(uid);
+    client->session->detach(loop_.now());  // until attach(): a restart in between must not find it long gone
+  }
   durable_->mark_dirty();
   durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
     Client& made = *find_client(opening.client_id);
