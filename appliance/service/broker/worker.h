@@ -129,6 +129,8 @@ class Worker final : public JournalMember {
   void restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription);
   void restore_will(Client& client, session::SessionWill will, bool was_attached);
   void restore_retained(const session::MessagePtr& message, uint64_t version);
+  /// An ended session that was still handing on: goes on with it. After settle_mail(): all groups are known.
+  void restore_ending(uint64_t uid, const session::SessionRecord& record);
   /// After all of them.
   void restored(Client& client, bool was_attached);
   void settle_mail();

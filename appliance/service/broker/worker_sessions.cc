@@ -368,6 +368,7 @@ void Worker::publish_will(Client& client) {
 void Worker::end_session(Client& client) {
   publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
   const std::shared_ptr<session::Session> session = extract(client);
+  if (session->durable()) durable_->ending(*session);
   auto finish = [this, session] {
     hand_on(*session);
     session->end();

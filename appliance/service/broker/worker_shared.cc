@@ -171,7 +171,7 @@ void Worker::followed(uint64_t number) {
 /// A member's session has ended: what it did not get is for the others. Its records go once they have it.
 void Worker::hand_on(session::Session& ended) {
   std::vector<session::SharedMessage> messages = ended.take_shared();
-  if (ended.durable()) durable_->leave(ended);  // reading its queue may have asked to wake it
+  if (ended.durable()) durable_->forget(ended);  // reading its queue may have asked to wake it
   for (session::SharedMessage& m : messages) {
     SharedGroup* group = find_group(*m.shared);
     outgoing_.reset(std::move(m.message));
