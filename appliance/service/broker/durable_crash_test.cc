@@ -239,6 +239,49 @@ TEST_P(DurableCrash, loses_doubles_and_reorders_nothing) {
     }
 }
 
+class DurableTakeover : public testing::TestWithParam<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, DurableTakeover, testing::Range<uint64_t>(1, 61));
+
+/// A publisher connects again and again, on other workers, while what it sent is still being written down.
+TEST_P(DurableTakeover, qos_2_keeps_its_order) {
+  Random random(GetParam());
+  SCOPED_TRACE("seed " + std::to_string(GetParam()));
+  DurableRig rig(3);
+  MqttClient& s = rig.connect("v=4 id=s clean=0");
+  std::vector<std::string> arrived;
+  s.on_packet = [&](const std::string& line) {
+    if (line.starts_with("pubrel")) s.send("pubcomp id=" + field(line, "id"));
+    if (!line.starts_with("publish")) return;
+    arrived.push_back(field(line, "payload"));
+    s.send("pubrec id=" + field(line, "id"));
+  };
+  s.send("subscribe id=1 filter=t/#:2");
+  rig.run();
+  Publisher p{"p", 2};
+  const auto connect = [&] {
+    p.client = &rig.open();
+    p.connected = false;
+    p.client->on_packet = [&p, from = p.client](const std::string& line) {
+      if (p.client == from) p.on_packet(line);  // it does not listen to connections that it has given up
+    };
+    p.client->send("connect v=4 id=p clean=0");
+  };
+  auto loops = rig.all_loops();
+  for (int i = 0; i < 200; ++i) {
+    if (i == 0 || random.chance(0.1)) connect();
+    p.publish();
+    for (uint64_t n = random.below(20); n > 0; --n) loops[random.below(loops.size())]->run_one();
+  }
+  for (int i = 0; i < 10 && !p.open.empty(); ++i) {
+    connect();
+    rig.run();
+  }
+  EXPECT_GT(rig.stats().moves, 0U);
+  std::vector<std::string> expected;
+  for (int n = 1; n < p.next; ++n) expected.push_back("p." + std::to_string(n));
+  EXPECT_EQ(arrived, expected);
+}
+
 class DurableSuccession : public testing::TestWithParam<uint64_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, DurableSuccession, testing::Range<uint64_t>(1, 121));
 

@@ -256,6 +256,9 @@ void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap sub
 
 void Worker::hand_over(const std::string& client_id, uint32_t to, uint64_t ticket) {
   Client* client = find_client(client_id);
+  // What it published and is still being written down is routed here: before anything that comes from there.
+  if (client && client->recording > 0)
+    return durable_->after(durable_->turn(), [this, client_id, to, ticket] { hand_over(client_id, to, ticket); });
   std::unique_ptr<session::Session> session;
   uint64_t uid = 0;
   push_outboxes();  // what was said of it here is older than what will be said there
