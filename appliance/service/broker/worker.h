@@ -203,6 +203,7 @@ class Worker final : public JournalMember {
       mqtt::Filter options;  // its filter is void
       std::string filter;
       std::optional<mqtt::ReasonCode> refused;
+      bool held = false;  // the session had this filter before
     };
     uint64_t connection = 0;
     uint16_t packet_id = 0;
@@ -313,6 +314,7 @@ class Worker final : public JournalMember {
 
   // worker_subscribe.cc: subscribe, unsubscribe, routes
   void subscribe_all(Asked& asked, uint64_t uid);
+  void give_back(const Asked::Row& row, uint64_t uid);
   std::vector<std::string> auto_subscribe(ClientConnection& connection);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
   SubscriptionMap::iterator drop_subscription(Client& client, SubscriptionMap::iterator it);
