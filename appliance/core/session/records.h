@@ -16,8 +16,9 @@
 //   m/i/ uid packet id(u16)  inbound QoS 2 message that awaits PUBREL: varint number of the message that still has to
 //                            be routed; 0: it was
 //   m/w/ uid                 will: varint delay in seconds, message
-//   m/x/ uid                 an ended session whose records are being erased: empty
-//   m/m/ number              message: byte flags (0-1 QoS, 2 retain, 3 expires), fixed i64 received (ms since 1970),
+//   m/e/ uid                 an ended session whose shared messages are still being handed on: as m/s/, which it
+//   replaces m/x/ uid                 an ended session whose records are being erased: empty m/m/ number message: byte
+//   flags (0-1 QoS, 2 retain, 3 expires), fixed i64 received (ms since 1970),
 //                            varint expiry in seconds (only if it expires), sized topic, sized properties, the rest is
 //                            the payload
 //   m/c/ number              varint: how many entries name the message; missing: one
@@ -48,6 +49,7 @@ inline constexpr ByteView kSubscription = "m/u/";
 inline constexpr ByteView kEntry = "m/q/";
 inline constexpr ByteView kInbound = "m/i/";
 inline constexpr ByteView kWill = "m/w/";
+inline constexpr ByteView kEnding = "m/e/";
 inline constexpr ByteView kErasing = "m/x/";
 inline constexpr ByteView kMessage = "m/m/";
 inline constexpr ByteView kCount = "m/c/";

@@ -56,8 +56,9 @@ class Broker final : public port::MessageSink {
   bool drained() const;
 
  private:
+  struct Ending;
   Result<> recover();
-  Result<> recover_sessions();
+  Result<> recover_sessions(std::vector<Ending>& ending);
   Result<> recover_retained();
   void redo_cut_short();
 

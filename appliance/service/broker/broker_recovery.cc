@@ -25,15 +25,25 @@ struct Restored {
 
 }  // namespace
 
+/// A session that had ended, and was handing on what shared subscriptions brought it.
+struct Broker::Ending {
+  uint64_t uid = 0;
+  session::SessionRecord record;
+};
+
 Result<> Broker::recover() {
-  PH_TRY(recover_sessions());
+  std::vector<Ending> ending;
+  PH_TRY(recover_sessions(ending));
   PH_TRY(recover_retained());
+  for (auto& w : workers_) w->settle_mail();
+  for (const Ending& e : ending)
+    workers_[workers_.front()->home_of(e.record.client_id)]->restore_ending(e.uid, e.record);
   for (auto& w : workers_) w->settle_mail();
   redo_cut_short();
   return {};
 }
 
-Result<> Broker::recover_sessions() {
+Result<> Broker::recover_sessions(std::vector<Ending>& ending) {
   const session::Clock clock{event_loop_->now(), event_loop_->wall_now()};
   std::unordered_map<uint64_t, Restored> sessions;
   port::KeyedStore& store = journal_->store();
@@ -51,6 +61,14 @@ Result<> Broker::recover_sessions() {
   scan(keys::kErasing, [&](uint64_t uid, ByteView, ByteView) {
     journal_->erase(uid);
     return true;
+  });
+  scan(keys::kEnding, [&](uint64_t uid, ByteView, ByteView value) {
+    auto record = session::decode_session(value, clock);
+    if (record)
+      ending.push_back({uid, std::move(*record)});
+    else
+      journal_->erase(uid);
+    return record.has_value();
   });
   scan(keys::kSession, [&](uint64_t uid, ByteView, ByteView value) {
     const auto record = session::decode_session(value, clock);

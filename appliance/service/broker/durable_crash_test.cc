@@ -239,5 +239,125 @@ TEST_P(DurableCrash, loses_doubles_and_reorders_nothing) {
     }
 }
 
+class DurableTakeover : public testing::TestWithParam<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, DurableTakeover, testing::Range<uint64_t>(1, 61));
+
+/// A publisher connects again and again, on other workers, while what it sent is still being written down.
+TEST_P(DurableTakeover, qos_2_keeps_its_order) {
+  Random random(GetParam());
+  SCOPED_TRACE("seed " + std::to_string(GetParam()));
+  DurableRig rig(3);
+  MqttClient& s = rig.connect("v=4 id=s clean=0");
+  std::vector<std::string> arrived;
+  s.on_packet = [&](const std::string& line) {
+    if (line.starts_with("pubrel")) s.send("pubcomp id=" + field(line, "id"));
+    if (!line.starts_with("publish")) return;
+    arrived.push_back(field(line, "payload"));
+    s.send("pubrec id=" + field(line, "id"));
+  };
+  s.send("subscribe id=1 filter=t/#:2");
+  rig.run();
+  Publisher p{"p", 2};
+  const auto connect = [&] {
+    p.client = &rig.open();
+    p.connected = false;
+    p.client->on_packet = [&p, from = p.client](const std::string& line) {
+      if (p.client == from) p.on_packet(line);  // it does not listen to connections that it has given up
+    };
+    p.client->send("connect v=4 id=p clean=0");
+  };
+  auto loops = rig.all_loops();
+  for (int i = 0; i < 200; ++i) {
+    if (i == 0 || random.chance(0.1)) connect();
+    p.publish();
+    for (uint64_t n = random.below(20); n > 0; --n) loops[random.below(loops.size())]->run_one();
+  }
+  for (int i = 0; i < 10 && !p.open.empty(); ++i) {
+    connect();
+    rig.run();
+  }
+  EXPECT_GT(rig.stats().moves, 0U);
+  std::vector<std::string> expected;
+  for (int n = 1; n < p.next; ++n) expected.push_back("p." + std::to_string(n));
+  EXPECT_EQ(arrived, expected);
+}
+
+class DurableSuccession : public testing::TestWithParam<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, DurableSuccession, testing::Range<uint64_t>(1, 121));
+
+/// A member of a shared subscription begins anew, and dies while its old session's messages are handed on. Model: the
+/// session that CONNACK promised is there, with what was acknowledged for it and nothing older; the old one's messages
+/// are with the others, or with it if it is still the one.
+TEST_P(DurableSuccession, the_new_session_is_the_one_and_the_old_messages_are_with_others) {
+  Random random(GetParam());
+  SCOPED_TRACE("seed " + std::to_string(GetParam()));
+  DurableRig rig(1 + random.below(4));
+  const std::string kept = " receive_maximum=1000 session_expiry=1000";
+  const auto leave = [&](const std::string& id) {
+    MqttClient& c = rig.connect("id=" + id + " clean=0" + kept);
+    c.send("subscribe id=1 filter=$share/g/old:1");
+    c.send("disconnect");
+    rig.run();
+  };
+  for (uint64_t n = random.below(4); n > 0; --n) rig.connect("id=first" + std::to_string(n) + kept);
+  leave("a");
+  constexpr size_t kMessages = 30;
+  MqttClient& p = rig.connect("id=p");
+  for (size_t i = 1; i <= kMessages; ++i)
+    p.send("publish topic=old qos=1 id=" + std::to_string(i) + " payload=" + std::to_string(i));
+  rig.run();
+  for (const char* id : {"b", "c", "d"}) leave(id);
+  for (uint64_t n = random.below(4); n > 0; --n) rig.connect("id=spacer");
+  p.take();
+
+  MqttClient& again = rig.open();
+  bool open = false;
+  bool subscribed = false;
+  again.on_packet = [&](const std::string& line) {
+    open |= line.starts_with("connack");
+    subscribed |= line.starts_with("suback");
+    if (line.starts_with("suback")) p.send("publish topic=new qos=1 id=99 payload=new");
+  };
+  again.send("connect id=a clean=1" + kept);
+  again.send("subscribe id=1 filter=new:1");
+  auto loops = rig.all_loops();
+  for (uint64_t steps = random.below(120); steps > 0; --steps) loops[random.below(loops.size())]->run_one();
+  const bool acknowledged = !p.take().empty();
+  if (random.chance(0.5))
+    rig.kill(&random);
+  else
+    rig.kill();
+  rig.start();
+  rig.run();
+
+  std::set<std::string> old;
+  for (const char* id : {"b", "c", "d"})
+    for (const auto& line : rig.connect(std::string("id=") + id + " clean=0" + kept).take())
+      if (line.starts_with("publish")) old.insert(field(line, "payload"));
+  MqttClient& a = rig.connect("id=a clean=0" + kept);
+  bool got_new = false;
+  for (const auto& line : a.take()) {
+    if (line.starts_with("connack") && open) {
+      EXPECT_NE(line.find("present=1"), line.npos) << line;
+    }
+    if (!line.starts_with("publish")) continue;
+    if (field(line, "topic") == "new") {
+      got_new = true;
+      continue;
+    }
+    EXPECT_FALSE(open) << "of a session that has ended: " << line;
+    old.insert(field(line, "payload"));
+  }
+  EXPECT_EQ(old.size(), kMessages);
+  if (acknowledged) {
+    EXPECT_TRUE(got_new);
+  }
+  EXPECT_EQ(rig.journal().stats().damaged_records, 0U);
+  // Nothing of the old session is left once all is calm.
+  rig.run();
+  EXPECT_TRUE(
+      rig.store.scan(session::keys::kEnding, [](ByteView, ByteView) { return ADD_FAILURE(), true; }).has_value());
+}
+
 }  // namespace
 }  // namespace ph::broker

@@ -112,16 +112,23 @@ void DurableSessions::retained(const std::string& topic, uint64_t version, const
 }
 
 void DurableSessions::leave(session::Session& session) {
-  if (std::exchange(session.marks.touched, false)) {
-    std::erase(touched_, &session);
-    put(keys::of(keys::kSession, session.uid()), session::encode(session.record(), clock()));
-  }
+  if (session.marks.touched) put(keys::of(keys::kSession, session.uid()), session::encode(session.record(), clock()));
+  forget(session);
+}
+
+void DurableSessions::forget(session::Session& session) {
+  if (std::exchange(session.marks.touched, false)) std::erase(touched_, &session);
   if (std::exchange(session.marks.waking, false))
     std::erase_if(waking_, [&](const auto& w) { return w.second == &session; });
 }
 
+void DurableSessions::ending(const session::Session& session) {
+  erase(keys::of(keys::kSession, session.uid()));
+  put(keys::of(keys::kEnding, session.uid()), session::encode(session.record(), clock()));
+}
+
 void DurableSessions::ended(uint64_t uid) {
-  erase(keys::of(keys::kSession, uid));
+  erase(keys::of(keys::kEnding, uid));
   put(keys::of(keys::kErasing, uid), {});
   batch_.ended.push_back(uid);
 }

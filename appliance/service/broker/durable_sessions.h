@@ -44,6 +44,11 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   void retained(const std::string& topic, uint64_t version, const session::MessagePtr& message);
   /// The session leaves this worker, or is about to end: writes its record down, forgets the object.
   void leave(session::Session& session);
+  /// It leaves without a trace: its record stands for it, or is gone.
+  void forget(session::Session& session);
+  /// It has ended, and what shared subscriptions brought it is on its way to others: after a restart, too. Instead of
+  /// its record, in the same turn, so that it never stands beside the record of a session that takes its place.
+  void ending(const session::Session& session);
   void ended(uint64_t uid);
   /// A QoS 2 message that is written down before it is routed: `message` is `redo`.
   void record(uint64_t uid, uint16_t packet_id, const session::MessagePtr& message);

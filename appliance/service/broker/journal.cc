@@ -185,7 +185,8 @@ void Journal::erase_some() {
   ++last_group_;
   port::WriteBatch entries;
   size_t left = kEraseStep;
-  for (ByteView prefix : {keys::kEntry, keys::kSubscription, keys::kInbound, keys::kWill, keys::kSession}) {
+  for (ByteView prefix :
+       {keys::kEntry, keys::kSubscription, keys::kInbound, keys::kWill, keys::kSession, keys::kEnding}) {
     auto scanned = store_.scan(keys::of(prefix, uid), [&](ByteView key, ByteView value) {
       if (left-- == 0) return false;
       entries.remove(std::string(key));

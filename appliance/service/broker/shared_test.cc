@@ -258,6 +258,38 @@ TEST(Shared, strategies_are_obeyed) {
   EXPECT_GT(seen.size(), 1U);
 }
 
+/// What one session leaves goes to members on several workers: none of them sees all of it.
+TEST(Shared, publishers_are_answered_behind_a_hand_on_to_several_workers) {
+  test::DurableRig rig(3);
+  const std::string kept = " clean=0 session_expiry=1000";
+  const auto leave = [&](const std::string& id) {
+    MqttClient& c = rig.connect("id=" + id + kept);
+    c.send("subscribe id=1 filter=$share/g/t:1");
+    c.send("disconnect");
+    rig.run();
+  };
+  leave("a");
+  MqttClient& p = rig.connect("id=p");
+  for (int i = 1; i <= 7; ++i) p.send("publish topic=t qos=1 id=" + std::to_string(i) + " payload=old");
+  MqttClient& w = rig.connect("id=w" + kept);
+  w.send("subscribe id=1 filter=n:1");
+  rig.run();
+  for (const char* id : {"b", "c", "d"}) leave(id);
+  rig.connect("id=a clean=1 session_expiry=1000");
+  for (int i = 0; i < 6; ++i) {
+    MqttClient& q = rig.connect("id=q" + std::to_string(i));
+    q.take();
+    q.send("publish topic=n qos=1 id=9 payload=x");
+    rig.run();
+    EXPECT_THAT(q.take(), ElementsAre("puback id=9")) << i;
+  }
+  rig.restart();
+  size_t got = 0;
+  for (const char* id : {"b", "c", "d"})
+    for (const auto& line : rig.connect(std::string("id=") + id + kept).take()) got += line.starts_with("publish");
+  EXPECT_EQ(got, 7U);
+}
+
 /// Members of a group come, go, end and come back on other workers, one task of a random loop at a time, while
 /// publishers on all workers send numbered messages. Model: every number is acknowledged and received by somebody; one
 /// that was acknowledged by its receiver is seldom received by anybody else.

@@ -176,6 +176,23 @@ TEST_P(Topics, an_exclusive_filter_has_one_subscriber) {
   EXPECT_THAT(say(b, "subscribe id=5 filter=$exclusive/t/+:1"), ElementsAre("suback id=5 granted_qos_1"));
 }
 
+TEST_P(Topics, an_exclusive_filter_that_was_refused_is_free) {
+  options.subscriptions_max = 1;
+  options.channel.topic_levels_max = 3;
+  MqttClient& a = connect("id=a session_expiry=60");
+  MqttClient& b = connect("id=b");
+  EXPECT_THAT(say(a, "subscribe id=1 filter=$exclusive/h:1 filter=$exclusive/t:1 filter=$exclusive/a/b/c/d:1"),
+              ElementsAre("suback id=1 granted_qos_1 quota_exceeded topic_filter_invalid"));
+  EXPECT_THAT(say(b, "subscribe id=1 filter=$exclusive/h:1"), ElementsAre("suback id=1 quota_exceeded"));
+  EXPECT_THAT(say(b, "subscribe id=2 filter=$exclusive/t:1"), ElementsAre("suback id=2 granted_qos_1"));
+  // Whoever has it keeps it when it asks again, and is gone before the answer comes.
+  a.send("subscribe id=2 filter=$exclusive/h:1");
+  a.send("disconnect");
+  rig->run();
+  say(b, "unsubscribe id=3 filter=$exclusive/t");
+  EXPECT_THAT(say(b, "subscribe id=4 filter=$exclusive/h:1"), ElementsAre("suback id=4 quota_exceeded"));
+}
+
 TEST_P(Topics, sys_says_what_the_broker_does) {
   options.sys_interval = 10s;
   options.node_name = "n1";

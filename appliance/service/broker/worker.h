@@ -129,6 +129,8 @@ class Worker final : public JournalMember {
   void restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription);
   void restore_will(Client& client, session::SessionWill will, bool was_attached);
   void restore_retained(const session::MessagePtr& message, uint64_t version);
+  /// An ended session that was still handing on: goes on with it. After settle_mail(): all groups are known.
+  void restore_ending(uint64_t uid, const session::SessionRecord& record);
   /// After all of them.
   void restored(Client& client, bool was_attached);
   void settle_mail();
@@ -201,6 +203,7 @@ class Worker final : public JournalMember {
       mqtt::Filter options;  // its filter is void
       std::string filter;
       std::optional<mqtt::ReasonCode> refused;
+      bool held = false;  // the session had this filter before
     };
     uint64_t connection = 0;
     uint16_t packet_id = 0;
@@ -312,6 +315,7 @@ class Worker final : public JournalMember {
 
   // worker_subscribe.cc: subscribe, unsubscribe, routes
   void subscribe_all(Asked& asked, uint64_t uid);
+  void give_back(const Asked::Row& row, uint64_t uid);
   std::vector<std::string> auto_subscribe(ClientConnection& connection);
   void add_route(Client& client, const std::string& filter, session::Subscription& subscription);
   SubscriptionMap::iterator drop_subscription(Client& client, SubscriptionMap::iterator it);

@@ -166,6 +166,13 @@ Client* Worker::restore(uint64_t uid, const session::SessionRecord& record) {
   return &add_client(std::move(session), uid);
 }
 
+void Worker::restore_ending(uint64_t uid, const session::SessionRecord& record) {
+  session::Session session(record.client_id, context_);
+  session.restore(uid, record, loop_.now());
+  hand_on(session);
+  session.end();
+}
+
 void Worker::restore_subscription(Client& client, const std::string& filter,
                                   const session::Subscription& subscription) {
   auto [it, fresh] = client.session->subscriptions().emplace(filter, subscription);

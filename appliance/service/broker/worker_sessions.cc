@@ -122,7 +122,10 @@ void Worker::open_session(uint64_t ticket, bool ended_durable) {
   // touches it.
   client->session->set_expiry(opening.expiry);
   client->durable = keep;
-  if (keep) client->session->keep(uid);
+  if (keep) {
+    client->session->keep(uid);
+    client->session->detach(loop_.now());  // until attach(): a restart in between must not find it long gone
+  }
   durable_->mark_dirty();
   durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
     Client& made = *find_client(opening.client_id);
@@ -249,6 +252,9 @@ void Worker::prepare_arrival(uint64_t ticket, uint32_t from, SubscriptionMap sub
 
 void Worker::hand_over(const std::string& client_id, uint32_t to, uint64_t ticket) {
   Client* client = find_client(client_id);
+  // What it published and is still being written down is routed here: before anything that comes from there.
+  if (client && client->recording > 0)
+    return durable_->after(durable_->turn(), [this, client_id, to, ticket] { hand_over(client_id, to, ticket); });
   std::unique_ptr<session::Session> session;
   uint64_t uid = 0;
   push_outboxes();  // what was said of it here is older than what will be said there
@@ -361,6 +367,7 @@ void Worker::publish_will(Client& client) {
 void Worker::end_session(Client& client) {
   publish_will(client);  // a delay ends with the session [MQTT-3.1.2-8]
   const std::shared_ptr<session::Session> session = extract(client);
+  if (session->durable()) durable_->ending(*session);
   auto finish = [this, session] {
     hand_on(*session);
     session->end();

@@ -170,19 +170,19 @@ void Worker::followed(uint64_t number) {
 
 /// A member's session has ended: what it did not get is for the others. Its records go once they have it.
 void Worker::hand_on(session::Session& ended) {
-  Wanted all{sequence_, 0};
   std::vector<session::SharedMessage> messages = ended.take_shared();
-  if (ended.durable()) durable_->leave(ended);  // reading its queue may have asked to wake it
+  if (ended.durable()) durable_->forget(ended);  // reading its queue may have asked to wake it
   for (session::SharedMessage& m : messages) {
     SharedGroup* group = find_group(*m.shared);
     outgoing_.reset(std::move(m.message));
     wanted_ = {++sequence_, 0};
     if (!group || !dispatch_shared(outgoing_, *group, nullptr)) context_.counters.drop(session::Drop::session_ended);
-    all = {sequence_, all.workers | wanted_.workers};
+    // By itself: a worker covers what it was sent, which need not be the last one.
+    if (ended.durable() && wanted_.workers != 0) when_taken(wanted_, [] {});
   }
   pressed_ = false;
   if (!ended.durable()) return;
-  when_taken(all, [this, uid = ended.uid()] { durable_->ended(uid); });
+  when_taken({sequence_, 0}, [this, uid = ended.uid()] { durable_->ended(uid); });  // behind all of them
 }
 
 }  // namespace ph::broker

@@ -22,6 +22,7 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
     Asked::Row row;
     row.options = f;
     row.filter = name_filter(connection, f.filter);
+    row.held = connection.client->session->subscriptions().contains(row.filter);
     if (!may_subscribe(connection, unmounted(connection, row.filter))) row.refused = ReasonCode::not_authorized;
     asked->rows.push_back(std::move(row));
   }
@@ -40,12 +41,16 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
   if (--asked->missing == 0) subscribe_all(*asked, uid);
 }
 
+/// What was granted and is not subscribed to after all.
+void Worker::give_back(const Asked::Row& row, uint64_t uid) {
+  const auto exclusive = exclusive_filter(row.filter);
+  if (exclusive && !row.refused && !row.held) release_exclusive(std::string(*exclusive), uid);
+}
+
 void Worker::subscribe_all(Asked& asked, uint64_t uid) {
   auto at = connections_.find(asked.connection);
   if (at == connections_.end() || !at->second->client || at->second->client->uid != uid) {
-    for (const Asked::Row& row : asked.rows)  // it did not wait for the answer
-      if (const auto exclusive = exclusive_filter(row.filter); exclusive && !row.refused)
-        release_exclusive(std::string(*exclusive), uid);
+    for (const Asked::Row& row : asked.rows) give_back(row, uid);  // it did not wait for the answer
     return;
   }
   std::vector<ReasonCode> reasons;
@@ -55,6 +60,7 @@ void Worker::subscribe_all(Asked& asked, uint64_t uid) {
     mqtt::Filter f = row.options;
     f.filter = row.filter;
     reasons.push_back(row.refused ? *row.refused : subscribe(*at->second->client, f, asked.id, fresh));
+    if (is_error(reasons.back())) give_back(row, uid);
     const bool shared = mqtt::shared_filter(row.filter).has_value();                  // gets no retained messages
     const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
     if (!is_error(reasons.back()) && wanted && !shared) retained.push_back(std::move(row.filter));
