@@ -1,4 +1,6 @@
 // What the node knows to be wrong: asked of every part once a second, and whenever someone wants the status.
+#include <algorithm>
+
 #include "wire_node.h"
 
 namespace ph {
@@ -44,6 +46,12 @@ void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
   if (uint64_t n = access_->unreadable())
     add(to, "access_records_unreadable", "store", std::to_string(n) + " users, rules or bans do not count");
   if (!files_sink_) return;
+  constexpr size_t kBlockedShown = 20;
+  auto blocked = files_sink_->obstacles();
+  for (size_t i = 0; i < std::min(blocked.size(), kBlockedShown); ++i)
+    add(to, "category_blocked", blocked[i].path,
+        std::string(blocked[i].what) + ": its events wait until that is gone" +
+            (i + 1 == kBlockedShown ? "; " + std::to_string(blocked.size() - i - 1) + " more are not listed" : ""));
   if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble())
     add(to, why.find(port::file_errors::no_space.name()) == why.npos ? "files_not_written" : "disk_full",
         "receiver.dir", why);
