@@ -20,6 +20,18 @@ void add(std::vector<admin::Alarm>& to, std::string_view code, std::string about
   to.push_back({std::string(code), std::move(about), std::move(text), {}});
 }
 
+std::string about_orphan(const spool::Orphan& o) {
+  return "spool " + o.route + (o.target.empty() ? "" : " for " + o.target);
+}
+
+std::string text_of(const spool::Orphan& o) {
+  if (!o.fault.empty()) return "no configured route reads it, and it cannot be told what waits there: " + o.fault;
+  std::string much = std::to_string(o.bytes) + " bytes";
+  if (o.records > 0) much = std::to_string(o.records) + " records (" + much + ")";
+  return o.target.empty() ? much + " wait there, acknowledged, and no configured route reads them"
+                          : much + " wait there, acknowledged, for a target that the route no longer has";
+}
+
 }  // namespace
 
 void Node::update_alarms() {
@@ -72,6 +84,7 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
           std::to_string(n) + " damaged records since it was made; see posthouse spool check");
     if (spools_[i].full()) add(to, "spool_full", about, "intake of this route is stopped");
   }
+  for (const spool::Orphan& o : orphans_) add(to, "spool_orphaned", about_orphan(o), text_of(o));
 }
 
 void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
