@@ -20,6 +20,16 @@ void add(std::vector<admin::Alarm>& to, std::string_view code, std::string about
   to.push_back({std::string(code), std::move(about), std::move(text), {}});
 }
 
+/// Of the receivers that were tried, each failed and none is ready: at the start an answer is still awaited.
+bool unreachable(const std::vector<link::ReceiverStatus>& receivers) {
+  bool failed = false;
+  for (const auto& r : receivers) {
+    if (r.state == link::ReceiverState::ready || (r.connects > 0 && r.failures == 0)) return false;
+    failed |= r.failures > 0;
+  }
+  return failed;
+}
+
 std::string about_orphan(const spool::Orphan& o) {
   return "spool " + o.route + (o.target.empty() ? "" : " for " + o.target);
 }
@@ -90,9 +100,7 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
 void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
   for (const auto& u : upstreams_) {
     relay::UpstreamStatus s = u->status();
-    bool ready = false;
-    for (const auto& r : s.receivers) ready |= r.state == link::ReceiverState::ready;
-    if (!ready) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
+    if (unreachable(s.receivers)) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
     if (s.renewed)
       add(to, "stream_renewed", "upstream " + s.name,
           std::to_string(s.renewed) + " streams: a receiver knew more of them than this node, which was rolled back");
