@@ -1,4 +1,6 @@
 // What the node knows to be wrong: asked of every part once a second, and whenever someone wants the status.
+#include <algorithm>
+
 #include "wire_node.h"
 
 namespace ph {
@@ -16,6 +18,28 @@ std::string_view code_or_full(const Error& e, std::string_view otherwise) {
 
 void add(std::vector<admin::Alarm>& to, std::string_view code, std::string about, std::string text) {
   to.push_back({std::string(code), std::move(about), std::move(text), {}});
+}
+
+/// Of the receivers that were tried, each failed and none is ready: at the start an answer is still awaited.
+bool unreachable(const std::vector<link::ReceiverStatus>& receivers) {
+  bool failed = false;
+  for (const auto& r : receivers) {
+    if (r.state == link::ReceiverState::ready || (r.connects > 0 && r.failures == 0)) return false;
+    failed |= r.failures > 0;
+  }
+  return failed;
+}
+
+std::string about_orphan(const spool::Orphan& o) {
+  return "spool " + o.route + (o.target.empty() ? "" : " for " + o.target);
+}
+
+std::string text_of(const spool::Orphan& o) {
+  if (!o.fault.empty()) return "no configured route reads it, and it cannot be told what waits there: " + o.fault;
+  std::string much = std::to_string(o.bytes) + " bytes";
+  if (o.records > 0) much = std::to_string(o.records) + " records (" + much + ")";
+  return o.target.empty() ? much + " wait there, acknowledged, and no configured route reads them"
+                          : much + " wait there, acknowledged, for a target that the route no longer has";
 }
 
 }  // namespace
@@ -44,6 +68,12 @@ void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
   if (uint64_t n = access_->unreadable())
     add(to, "access_records_unreadable", "store", std::to_string(n) + " users, rules or bans do not count");
   if (!files_sink_) return;
+  constexpr size_t kBlockedShown = 20;
+  auto blocked = files_sink_->obstacles();
+  for (size_t i = 0; i < std::min(blocked.size(), kBlockedShown); ++i)
+    add(to, "category_blocked", blocked[i].path,
+        std::string(blocked[i].what) + ": its events wait until that is gone" +
+            (i + 1 == kBlockedShown ? "; " + std::to_string(blocked.size() - i - 1) + " more are not listed" : ""));
   if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble())
     add(to, why.find(port::file_errors::no_space.name()) == why.npos ? "files_not_written" : "disk_full",
         "receiver.dir", why);
@@ -64,14 +94,13 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
           std::to_string(n) + " damaged records since it was made; see posthouse spool check");
     if (spools_[i].full()) add(to, "spool_full", about, "intake of this route is stopped");
   }
+  for (const spool::Orphan& o : orphans_) add(to, "spool_orphaned", about_orphan(o), text_of(o));
 }
 
 void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
   for (const auto& u : upstreams_) {
     relay::UpstreamStatus s = u->status();
-    bool ready = false;
-    for (const auto& r : s.receivers) ready |= r.state == link::ReceiverState::ready;
-    if (!ready) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
+    if (unreachable(s.receivers)) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
     if (s.renewed)
       add(to, "stream_renewed", "upstream " + s.name,
           std::to_string(s.renewed) + " streams: a receiver knew more of them than this node, which was rolled back");

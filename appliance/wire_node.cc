@@ -204,6 +204,7 @@ bool Node::needs_log(const settings::Route& route) const {
 
 Result<> Node::open_spools() {
   bool passes_far_on = settings_.receiver && !settings_.receiver->link.empty();
+  std::map<std::string, std::vector<std::string>> with_log;
   for (const settings::Route& r : settings_.routes) {
     RouteSpool& s = spools_.emplace_back();
     if (!needs_log(r)) continue;
@@ -223,7 +224,9 @@ Result<> Node::open_spools() {
                                                   *dead_letters_));
       s.sources.push_back(std::move(made));
     }
+    with_log[r.name] = std::move(targets);
   }
+  PH_ASSIGN(orphans_, spool::find_orphans(files_, *store_, settings_.node.data_dir + "/spool", with_log));
   return {};
 }
 

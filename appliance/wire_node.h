@@ -40,6 +40,7 @@
 #include "store/access/access_store.h"
 #include "store/dead_letter/dead_letters.h"
 #include "store/spool/log_source.h"
+#include "store/spool/orphans.h"
 
 namespace ph {
 
@@ -128,7 +129,8 @@ class Node {
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;
   std::unique_ptr<chunk::FilesSink> files_sink_;
-  std::vector<RouteSpool> spools_;  // by route
+  std::vector<RouteSpool> spools_;      // by route
+  std::vector<spool::Orphan> orphans_;  // as of the start
   std::unique_ptr<agent::Agent> agent_;
   io::MbedCrypto crypto_;
   security::PolicyPtr policy_;

@@ -154,6 +154,7 @@ void Node::fill_services(admin::Status& s) const {
                                 {"refused", l.refused},
                                 {"protocol_errors", l.protocol_errors},
                                 {"handshake_timeouts", l.handshake_timeouts},
+                                {"tls_failures", loop_.counters().clients_refused_by_tls.value()},
                                 {"streams", intake_->streams()},
                                 {"held_streams", intake_->held_streams()}};
   }

@@ -61,7 +61,8 @@ struct LoopCounters {
   Counter handshakes;        // TLS, completed
   Counter handshakes_begun;  // by the first byte of the peer, or by us
   Counter handshake_failures;
-  Counter upgrades;  // WebSocket, completed
+  Counter clients_refused_by_tls;  // part of those: accepted sockets whose peer had sent something
+  Counter upgrades;                // WebSocket, completed
   Counter upgrade_failures;
   Counter websocket_faults;               // open ones that broke the protocol
   Counter proxy_failures;                 // no acceptable PROXY header

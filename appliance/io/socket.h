@@ -97,6 +97,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void secure(const port::TlsContext& context, bool server, const std::string& server_name);
   void handshake_soon();
   void handshake_failed(std::string_view why);
+  void tell_failed_handshake(std::string_view why);
   void opened();
   void set_options();
 
@@ -166,6 +167,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   bool notify_armed_ = false;
   bool handshake_queued_ = false;
   bool handshake_begun_ = false;
+  bool heard_ = false;    // the peer sent a byte of its handshake
   bool showing_ = false;  // inside on_data
   bool reshow_posted_ = false;
   bool input_ended_ = false;

@@ -46,6 +46,7 @@ void Socket::announced(std::string rest) {
   if (!listener_->options.tls) return stream_ready(std::move(rest));
   secure(*listener_->options.tls, true, {});
   if (phase_ != Phase::handshaking || rest.empty()) return;
+  heard_ = true;
   tls_->feed(rest);
   tls_->stash();
   handshake_soon();

@@ -199,6 +199,7 @@ void Socket::handshake_now() {
   if (!tls_->stashed()) {
     ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
     if (got > 0) tls_->feed({loop_.read_buffer.get(), static_cast<size_t>(got)});
+    heard_ = heard_ || got > 0;
     if (got > 0) loop_.counters.bytes_read.add(static_cast<size_t>(got));
     if (got == 0) tls_->end_input();
     if (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)
@@ -232,10 +233,21 @@ void Socket::handshake_now() {
   }
 }
 
-void Socket::handshake_failed(std::string_view why) {
+/// Whoever connects to us learns little from an alert and may be a misconfigured node of ours, so it is told here. A
+/// peer that said nothing, as one that only looks whether the port is open, is no news; nor is a failure of our own
+/// connection, which its owner tells.
+void Socket::tell_failed_handshake(std::string_view why) {
   loop_.counters.handshake_failures.add();
+  if (!listener_ || !heard_) return log_debug("tls_handshake_failed", {{"peer", peer_.address}, {"reason", why}});
+  loop_.counters.clients_refused_by_tls.add();
+  error_code ignored;
+  std::string here = address_text(socket_.local_endpoint(ignored));
+  log_info("tls_handshake_failed", {{"listener", here}, {"peer", peer_.address}, {"reason", why}});
+}
+
+void Socket::handshake_failed(std::string_view why) {
+  tell_failed_handshake(why);
   why_ = std::make_unique<Error>(Error{port::net_errors::tls, peer_.address + ": " + std::string(why), 0});
-  log_debug("tls_handshake_failed", {{"peer", peer_.address}, {"reason", why}});
   // The alert is on its way: let it arrive before the socket goes.
   phase_ = Phase::draining;
   error_code ignored;
@@ -290,7 +302,7 @@ void Socket::deadline_passed() {
         set_deadline(loop_.handshake_timeout);
         break;
       }
-      loop_.counters.handshake_failures.add();
+      tell_failed_handshake("it took too long");
       finish(Error{port::net_errors::tls, peer_.address + ": the TLS handshake took too long", 0});
       break;
     case Phase::upgrading:

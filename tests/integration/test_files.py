@@ -340,3 +340,67 @@ def test_chunks_rotate_by_size_and_age_and_a_plain_log_grows(net):
     readers.check_current(far.events_dir, "clicks")
     wait_until(lambda: (far.events_dir / "plain").read_bytes() == b"".join(writers.line("s", n) for n in range(200)), 5)
     net.stop()
+
+
+def blocked(node):
+    return {alarm["about"] for alarm in node.status()["alarms"] if alarm["code"] == "category_blocked"}
+
+
+def test_something_in_a_categorys_place_holds_it_and_nothing_else(net):
+    """A stray file, a symlink, and what another mode left: nothing is rejected, and it goes on by itself."""
+    far = net.receiver("far", category=[{"match": ["p*"], "mode": "plain"}])
+    other = net.receiver("other")
+    edge = net.edge("edge", [far], routes=[{"name": "all", "to": ["next"]},
+                                                       {"name": "two", "categories": ["both"], "to": ["pair"]}], agent=QUICK_AGENT)
+    edge.tables["upstream"].append({"name": "pair", "addresses": [far.link, other.link]})
+    edge.write_config()
+    net.start()
+    writers.append(edge.source_dir / "free/1.log", b"first\n")
+    wait_until(lambda: received(far, "free") == [b"first"], 10)
+    stray = [far.events_dir / name for name in ("clicks", "both", "linked", "plain")]
+    stray[0].write_bytes(b"stray\n")
+    stray[1].write_bytes(b"stray\n")
+    stray[2].symlink_to("/nowhere")
+    stray[3].mkdir()
+    inodes = []
+    for name in ("both", "clicks", "linked", "plain"):
+        writers.append(edge.source_dir / name / "1.log", b"held\n")
+        inodes += [path.stat().st_ino for path in (edge.source_dir / name).iterdir() if name != "both"]
+    wait_until(lambda: blocked(far) >= {str(stray[0]), str(stray[2]), str(stray[3])}, 10, lambda: far.status()["alarms"])
+    wait_until(lambda: received(other, "both") == [b"held"], 15, lambda: edge.status())
+    writers.append(edge.source_dir / "free/2.log", b"second\n")
+    wait_until(lambda: received(far, "free") == [b"first", b"second"], 10, lambda: received(far, "free"))
+    # Longer than files take to go that are done with.
+    holds_for(lambda: all(has_inode(edge.source_dir, inode) for inode in inodes), 4)
+    row = edge.route("all")
+    assert row["queued"] == 3 and row["dead_lettered"] == 0, row
+    assert far.status()["receiver"]["rejected"] == 0
+    assert str(stray[0]) in far.command("status", "-c", str(far.config_path)).stdout
+    far.restart()
+    wait_until(lambda: str(stray[3]) in blocked(far), 10, "so it is after a restart")
+    for path in stray[:3]:
+        path.unlink()
+    stray[3].rmdir()
+    wait_until(lambda: received(far) == received(far, "linked") == [b"held"], 15, lambda: far.status()["alarms"])
+    wait_until(lambda: stray[3].is_file() and stray[3].read_bytes() == b"held\n", 10)
+    wait_until(lambda: not blocked(far), 10, lambda: blocked(far))
+    net.wait_drained()
+    assert edge.total("dead_lettered") == 0
+    net.stop()
+
+
+def test_something_in_a_categorys_place_holds_a_nodes_own_files_too(net):
+    node = net.node("one", agent={}, receiver={}, routes=[{"name": "all", "to": ["files"]}])
+    (node.events_dir / "clicks").write_bytes(b"stray\n")
+    net.start()
+    writers.append(node.source_dir / "clicks/1.log", b"held\n")
+    wait_until(lambda: blocked(node) == {str(node.events_dir / "clicks")}, 10, lambda: node.status()["alarms"])
+    writers.append(node.source_dir / "free/1.log", b"free\n")
+    wait_until(lambda: received(node, "free") == [b"free"], 10)
+    node.restart()
+    wait_until(lambda: blocked(node), 10)
+    (node.events_dir / "clicks").unlink()
+    wait_until(lambda: received(node) == [b"held"], 10, lambda: node.status()["alarms"])
+    net.wait_drained()
+    assert node.route("all")["dead_lettered"] == 0 and not blocked(node)
+    net.stop()

@@ -63,3 +63,21 @@ def test_l2_two_thousand_agents_at_once(net):
     assert most <= CONNECTS_MAX
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     net.stop()
+
+
+def test_an_upstream_is_unreachable_only_after_an_attempt_failed(net):
+    far = net.receiver("far")
+    edge = net.edge("edge", [far])
+    far.start()
+    for _ in range(3):
+        edge.start()
+        edge.wait_log("upstream_connected")
+        wait_until(lambda: edge.status()["upstreams"][0]["receivers"][0]["state"] == "ready", 10, edge.status)
+        assert not edge.status()["alarms"] and "alarm_raised" not in edge.log()
+        edge.stop()
+    far.stop()
+    edge.start()
+    edge.wait_log("alarm_raised code=upstream_unreachable about=\"upstream next\"")
+    far.start()
+    edge.wait_log("alarm_over code=upstream_unreachable")
+    net.stop()

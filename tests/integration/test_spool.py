@@ -94,3 +94,39 @@ def test_s3_a_torn_tail_of_what_was_never_acknowledged(net):
     net.wait_drained()
     readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 1000})
     net.stop()
+
+
+def orphaned(node):
+    return {alarm["about"]: alarm["text"] for alarm in node.status()["alarms"] if alarm["code"] == "spool_orphaned"}
+
+
+def test_what_a_renamed_route_or_a_dropped_target_leaves_is_told(net):
+    _, relay, far = filled(net, 300)
+    relay.start()
+    assert not orphaned(relay)
+    relay.stop()
+    relay.tables["route"][0]["name"] = "renamed"
+    relay.write_config()
+    relay.start()
+    told = orphaned(relay)
+    assert list(told) == ["spool all"] and "records" in told["spool all"], told
+    relay.wait_log("alarm_raised code=spool_orphaned about=\"spool all\"")
+    assert "spool_orphaned" in relay.command("status", "-c", str(relay.config_path)).stdout
+    relay.stop()
+    # Another target than the one that it waits for.
+    relay.tables["route"][0]["name"] = "all"
+    relay.tables["upstream"].append({"name": "elsewhere", "addresses": ["127.0.0.1:9"]})
+    relay.tables["route"][0]["to"] = ["elsewhere"]
+    relay.write_config()
+    relay.start()
+    told = orphaned(relay)
+    assert list(told) == ["spool all for far"] and "records" in told["spool all for far"], told
+    relay.stop()
+    relay.tables["route"][0]["to"] = ["far"]
+    relay.write_config()
+    far.start()
+    relay.start()
+    assert list(orphaned(relay)) == ["spool all for elsewhere"], "which got none of it"
+    wait_until(lambda: relay.route("all")["queued"] == 0, 20, relay.status)
+    readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 300})
+    net.stop()

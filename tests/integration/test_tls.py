@@ -1,4 +1,5 @@
 """MQTT under TLS with other people's clients, and what a reload changes while they are connected."""
+import re
 import shutil
 import signal
 import socket
@@ -215,10 +216,44 @@ def test_what_is_wrong_changes_nothing(gateway, authority):
 
     key.write_text(text)
     assert "configuration_reloaded" in reload(node)
+    with open_tcp(node.mqtt_port) as of:  # says nothing: told to who wants to know everything
+        of.shutdown(socket.SHUT_WR)
+        read_all(of)
+    node.wait_log(" debug tls_handshake_failed")
+
+
+def test_who_fails_to_shake_hands_is_told_with_the_reason(gateway, authority, program, tmp_path):
+    node = gateway(client_certificate="required")
+    assert not publish(node, authority)[0]
+    node.wait_log(r" info tls_handshake_failed listener=127.0.0.1:\d+ peer=127.0.0.1:\d+ reason=\".*certificate")
     with open_tcp(node.mqtt_port) as of:
         of.sendall(b"GET / HTTP/1.1\r\n\r\n")
         read_all(of)
-    node.wait_log(" debug tls_handshake_failed")
+    wait_until(lambda: len(re.findall(" info tls_handshake_failed", node.log())) == 2, WAIT, node.log)
+    with open_tcp(node.mqtt_port) as of:
+        of.shutdown(socket.SHUT_WR)
+        read_all(of)
+    wait_until(lambda: counters(node)["tls_failures"] == 3, WAIT)
+    assert node.log().count("tls_handshake_failed") == 2, "one that says nothing is no news"
+
+
+def test_a_receiver_tells_who_fails_to_shake_hands_on_its_link(net, authority, program, tmp_path):
+    def tls(folder, name):
+        return {"ca": folder / "ca.crt", "cert": folder / f"{name}.crt", "key": folder / f"{name}.key"}
+
+    foreign = Authority(program, tmp_path / "foreign")
+    foreign.issue("edge")
+    foreign_ca = tmp_path / "foreign-ca.crt"  # trusts the receiver, has a certificate that the receiver does not trust
+    shutil.copy(authority.ca, foreign_ca)
+    far = net.node("far", receiver={"tls": True}, tls=tls(authority.folder, "server"),
+                   routes=[{"name": "all", "to": ["files"]}])
+    edge = net.edge("edge", [far], upstream={"tls": True}, tls={**tls(foreign.folder, "edge"), "ca": foreign_ca})
+    far.start(WAIT)
+    edge.start(WAIT)
+    said = far.wait_log(r" info tls_handshake_failed listener=(\S+) peer=127.0.0.1:\d+ reason=\"(.*)\"", WAIT)
+    assert said[1] == far.link and "CA" in said[2], said[0]
+    assert far.status()["receiver"]["tls_failures"] >= 1
+    net.stop()
 
 
 def test_what_a_reload_cannot_change_is_named(gateway):

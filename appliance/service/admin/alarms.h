@@ -3,9 +3,9 @@
 // asked; what is said for the first time is an alarm raised, what is no longer said is one that is over. Both are
 // logged.
 //
-// Codes are a contract: disk_full, store_write_failed, group_commit_failed, files_not_written, store_damaged,
-// store_log_damaged, store_keys_restored, store_journal_damaged, records_quarantined, stream_renewed, spool_full,
-// streams_held, upstream_unreachable.
+// Codes are a contract: disk_full, store_write_failed, group_commit_failed, files_not_written, category_blocked,
+// store_damaged, store_log_damaged, store_keys_restored, store_journal_damaged, records_quarantined, stream_renewed,
+// spool_full, spool_orphaned, streams_held, upstream_unreachable.
 #pragma once
 
 #include <string>

@@ -7,7 +7,12 @@ namespace ph::relay {
 
 FilesTarget::FilesTarget(port::EventSource& source, chunk::FilesSink& sink, commit::Committer& committer,
                          port::Loop& loop)
-    : source_(source), sink_(sink), committer_(committer), loop_(loop), retry_(loop.make_timer()) {}
+    : source_(source),
+      sink_(sink),
+      committer_(committer),
+      loop_(loop),
+      retry_(loop.make_timer()),
+      look_again_(loop.make_timer()) {}
 
 FilesTarget::~FilesTarget() {
   *alive_ = false;
@@ -35,23 +40,49 @@ void FilesTarget::soon() {
 
 void FilesTarget::pump() {
   if (!group_.empty()) return;
-  for (size_t bytes = 0; bytes < kGroupBytes;) {
+  if (!waiting_.empty() && !look_again_->pending()) {
+    waiting_streams_.clear();
+    waiting_bytes_ = 0;
+    for (port::Batch& batch : std::exchange(waiting_, {})) place(std::move(batch));
+  }
+  for (size_t bytes = 0; bytes < kGroupBytes && waiting_bytes_ < kWaitingBytes;) {
     auto batch = source_.next(kGroupBytes - bytes);
     if (!batch) break;
     bytes += batch->packed.size();
-    // What can never be written is taken out first: it is no part of the cursor's `events`.
-    for_each_block(batch->packed, batch->first, batch->last, [&](uint64_t first, uint64_t last, const Slice& encoded) {
-      auto block = event::decode(encoded);
-      std::string fault = block ? std::string(sink_.refuses(block->category)) : block.error().to_string();
-      if (block && block->gap) fault.clear();
-      if (fault.empty()) return;
-      batch->events -= block ? block->events : 0;
-      source_.rejected(batch->stream, first, last, encoded, fault);
-    });
-    entries_.append(source_.advance_entries(batch->stream, batch->last, batch->events));
-    group_.push_back(std::move(*batch));
+    place(std::move(*batch));
   }
+  if (!waiting_.empty() && !look_again_->pending()) look_again_->start(kRetryAfter, [this] { soon(); });
   if (!group_.empty()) write();
+}
+
+bool FilesTarget::blocked(const port::Batch& batch) const {
+  bool found = false;
+  for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t, uint64_t, const Slice& encoded) {
+    auto block = event::decode(encoded);
+    found = found || (block && !block->gap && !sink_.obstacle(block->category).empty());
+  });
+  return found;
+}
+
+/// Into the group, or behind what of its stream waits.
+void FilesTarget::place(port::Batch batch) {
+  if (waiting_streams_.contains(batch.stream) || blocked(batch)) {
+    waiting_streams_.insert(batch.stream);
+    waiting_bytes_ += batch.packed.size();
+    waiting_.push_back(std::move(batch));
+    return;
+  }
+  // What can never be written is taken out first: it is no part of the cursor's `events`.
+  for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t first, uint64_t last, const Slice& encoded) {
+    auto block = event::decode(encoded);
+    std::string fault = block ? std::string(sink_.refuses(block->category)) : block.error().to_string();
+    if (block && block->gap) fault.clear();
+    if (fault.empty()) return;
+    batch.events -= block ? block->events : 0;
+    source_.rejected(batch.stream, first, last, encoded, fault);
+  });
+  entries_.append(source_.advance_entries(batch.stream, batch.last, batch.events));
+  group_.push_back(std::move(batch));
 }
 
 void FilesTarget::write() {

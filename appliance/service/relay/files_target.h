@@ -1,8 +1,11 @@
 // FilesTarget: moves a source's events into this node's files: source -> FilesSink -> one commit with the source's
-// cursor. So a chunk and the cursor behind it cannot disagree, and a crash repeats nothing.
+// cursor. So a chunk and the cursor behind it cannot disagree, and a crash repeats nothing. A stream whose category has
+// something else standing in the place of its files waits until that is gone; other streams go on, as long as what
+// waits is less than kWaitingBytes.
 #pragma once
 
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "port/event_source.h"
@@ -15,6 +18,7 @@ namespace ph::relay {
 class FilesTarget {
  public:
   static constexpr size_t kGroupBytes = 1024 * 1024;  // taken for one commit
+  static constexpr size_t kWaitingBytes = 1024 * 1024;
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
   FilesTarget(port::EventSource& source, chunk::FilesSink& sink, commit::Committer& committer, port::Loop& loop);
@@ -23,6 +27,8 @@ class FilesTarget {
 
  private:
   void pump();
+  void place(port::Batch batch);
+  bool blocked(const port::Batch& batch) const;
   void write();
   void soon();
 
@@ -32,7 +38,11 @@ class FilesTarget {
   port::Loop& loop_;
   std::vector<port::Batch> group_;  // being written; kept until durable, so that a failed commit is made again
   port::WriteBatch entries_;
+  std::vector<port::Batch> waiting_;  // the cursor has not passed these
+  std::set<StreamId> waiting_streams_;
+  size_t waiting_bytes_ = 0;
   std::unique_ptr<port::Timer> retry_;
+  std::unique_ptr<port::Timer> look_again_;
   bool posted_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

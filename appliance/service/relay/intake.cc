@@ -161,6 +161,12 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
   }
+  if (std::string category = blocked_category(packed, events); !category.empty()) {
+    hold(key, SIZE_MAX, "category_blocked", std::move(category));
+    arm_retry();
+    client->consumed(frame_bytes);
+    return true;
+  }
   streams_->far(key, 0, events.far);
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
@@ -183,6 +189,19 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
                        if (*alive) committed(arrival, outcome);
                      });
   return true;
+}
+
+/// The first category of the frame in whose place something else stands at this node; empty: none.
+std::string Intake::blocked_category(const Slice& packed, const link::Events& events) const {
+  std::string found;
+  if (!sink_) return found;
+  for_each_block(packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
+    if (!found.empty()) return;
+    auto block = event::decode(encoded);
+    if (!block || block->gap || looped(*block) || options_.routes[options_.route_of(block->category)].log) return;
+    if (!sink_->obstacle(block->category).empty()) found = block->category;
+  });
+  return found;
 }
 
 void Intake::place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh,
@@ -222,9 +241,13 @@ void Intake::reject(Arrival& arrival, link::Range at, uint64_t events, std::stri
   arrival.durable_end_here.push_back(at);
 }
 
-void Intake::place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival) {
+bool Intake::looped(const event::Block& block) const {
   bool back_home = block.id.origin == options_.self;
-  if (back_home || std::find(block.hops.begin(), block.hops.end(), options_.site) != block.hops.end()) {
+  return back_home || std::find(block.hops.begin(), block.hops.end(), options_.site) != block.hops.end();
+}
+
+void Intake::place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival) {
+  if (looped(block)) {
     arrival.counted.looped += block.events;
     arrival.durable_end_here.push_back(at);
     return;
@@ -327,10 +350,10 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
   }
 }
 
-void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason) {
+void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked) {
   if (held_.contains(key)) return;
   uint32_t epoch = ++hold_epochs_[key];
-  held_[key] = {route, epoch, false};
+  held_[key] = {route, epoch, std::move(blocked), false};
   // HOLD promises that what is not acknowledged is not here: batches of the stream that wait for their commit come
   // first.
   if (!streams_->writing(key)) return say_hold(key, epoch, reason);
@@ -362,7 +385,9 @@ void Intake::arm_retry() {
 
 void Intake::release_held() {
   for (auto it = held_.begin(); it != held_.end();) {
-    if (!it->second.said || (it->second.route != SIZE_MAX && options_.routes[it->second.route].full())) {
+    const Held& held = it->second;
+    const bool full = held.route != SIZE_MAX && options_.routes[held.route].full();
+    if (!held.said || full || (!held.blocked.empty() && !sink_->obstacle(held.blocked).empty())) {
       ++it;
       continue;
     }

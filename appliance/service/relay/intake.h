@@ -7,7 +7,8 @@
 //
 // Nothing is acknowledged before the group that holds it is durable. A group that fails (full disk) gives its ranges
 // back, holds the streams and releases them after kRetryAfter: back-pressure, not an error loop. A route whose spool is
-// full holds the streams that need it; others go on (amendment 15).
+// full holds the streams that need it; others go on (amendment 15). So does a category whose file or directory cannot
+// be there because something else is.
 #pragma once
 
 #include <functional>
@@ -101,13 +102,16 @@ class Intake {
   struct Held {
     size_t route = 0;  // SIZE_MAX: waits for retry_ alone
     uint32_t epoch = 0;
-    bool said = false;  // HOLD waits for what of the stream is being written, and RELEASE for HOLD
+    std::string blocked;  // category: waits until nothing stands in its place
+    bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
-  void hold(const link::StreamKey& key, size_t route, std::string_view reason);
+  bool looped(const event::Block& block) const;
+  std::string blocked_category(const Slice& packed, const link::Events& events) const;
+  void hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked = {});
   void say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason);
   void release_held();
   void tell_far(const std::map<link::StreamKey, link::Ack>& acks);

@@ -143,12 +143,13 @@ struct RelayTest : testing::Test {
     log.reset();
     committer.reset();
   }
-  void start_upstream(LineSource& source) {
+  void start_upstream(LineSource& source) { start_upstream(std::vector<port::EventSource*>{&source}); }
+  void start_upstream(std::vector<port::EventSource*> from) {
     UpstreamOptions options{.name = "fra", .addresses = {{kAt, 1}}, .tls = nullptr, .server_name = {}};
     options.self = kEdge;
     options.node_name = "edge";
     options.site = "ams";
-    upstream = std::make_unique<Upstream>(std::move(options), loop, network, std::vector<port::EventSource*>{&source});
+    upstream = std::make_unique<Upstream>(std::move(options), loop, network, std::move(from));
     upstream->start();
   }
   void settle(Duration by = 2s) {
@@ -242,6 +243,31 @@ TEST_F(RelayTest, a_full_disk_holds_the_stream_and_lets_it_go_when_there_is_room
   EXPECT_EQ(source.delivered, 100u);
   EXPECT_EQ(count_newlines(far_lines("clicks")), 100u);
   EXPECT_TRUE(sink->stats().alarm.empty());
+}
+
+TEST_F(RelayTest, something_in_a_categorys_place_holds_its_streams_alone_until_it_is_gone) {
+  start_receiver();
+  files.append("/far/events/clicks", "a stray file");
+  LineSource& blocked = sources.emplace_back(kEdge, "clicks");
+  LineSource& other = sources.emplace_back(kEdge, "other");
+  other.stream = StreamId{4712};
+  blocked.add("one");
+  other.add("two");
+  start_upstream(std::vector<port::EventSource*>{&blocked, &other});
+  settle(5s);
+  EXPECT_TRUE(blocked.rejects.empty());
+  EXPECT_EQ(blocked.settled, 0u);
+  EXPECT_EQ(intake->held_streams(), 1u);
+  other.add("three");
+  settle();
+  EXPECT_EQ(other.delivered, 2u);
+  EXPECT_EQ(far_lines("other"), "two\nthree\n");
+  files.unlink("/far/events/clicks").value();
+  settle(3s);
+  EXPECT_EQ(blocked.delivered, 1u);
+  EXPECT_EQ(far_lines("clicks"), "one\n");
+  EXPECT_EQ(intake->held_streams(), 0u);
+  EXPECT_EQ(intake->counters().rejected, 0u);
 }
 
 TEST_F(RelayTest, a_full_spool_holds_its_streams_until_it_has_room) {

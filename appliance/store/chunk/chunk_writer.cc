@@ -284,7 +284,10 @@ Result<> ChunkWriter::take_back(ChunkCategory& c) {
   // The next group's reservation replaces this one's: what was removed must not come back after that.
   if (std::exchange(c.removal_owed, false)) {
     Result<> synced = sync_.directory(c.path);
-    c.removal_owed = !synced && synced.error().code != port::file_errors::not_found;
+    auto there = synced ? Result<std::optional<port::FileStat>>() : files_.stat(c.path);
+    // A directory that is gone, or has something else in its place, brings nothing back.
+    bool gone = there && (!*there || (*there)->kind != port::FileKind::directory);
+    c.removal_owed = !synced && !gone;
     if (c.removal_owed) return synced;
   }
   c.greatest = c.open ? std::max(c.greatest_before_group, c.open->chunk.name) : c.greatest_before_group;

@@ -27,9 +27,10 @@ const CategoryOptions& default_options() {
 /// A category as the loop sees it; `chunks` and `plain` belong to the disk thread while a group is being written.
 struct Category {
   const CategoryOptions* options = nullptr;
-  bool checked = false;    // nothing else stands where its file belongs
-  bool queued = false;     // has lines or upkeep for the next group
-  bool scheduled = false;  // stands in the rotation queue
+  bool checked = false;       // nothing else stood where its file belongs; asked again after a failed group
+  std::string_view obstacle;  // what stands there
+  bool queued = false;        // has lines or upkeep for the next group
+  bool scheduled = false;     // stands in the rotation queue
   std::vector<Slice> lines;
   ChunkCategory chunks;
   PlainCategory plain;
@@ -91,6 +92,8 @@ class Sink final : public FilesSink {
   Result<> start();
 
   std::string_view refuses(std::string_view name) override;
+  std::string_view obstacle(std::string_view name) override;
+  std::vector<Obstacle> obstacles() override;
   void append(const event::Block& block) override;
   FilesSinkStats stats() const override;
 
@@ -103,7 +106,8 @@ class Sink final : public FilesSink {
   Category& category_of(std::string_view name);
   const CategoryOptions& options_of(std::string_view name) const;
   Result<> load_entries();
-  std::string_view obstacle(Category& c);
+  std::string_view fault_of(std::string_view name) const;
+  void look(Category& c);
   void queue(Category& c);
   bool succeed(Group& group);
   void fail_group(Group& group, const Error& error);
@@ -138,6 +142,7 @@ class Sink final : public FilesSink {
   PlainCounters plain_counters_;
   uint64_t damaged_entries_ = 0;
   std::string alarm_;
+  std::vector<Category*> blocked_;  // in whose place something else was found
 
   // Disk thread.
   OpenFiles open_files_;
@@ -213,29 +218,53 @@ Category& Sink::category_of(std::string_view name) {
 }
 
 std::string_view Sink::refuses(std::string_view name) {
-  std::string_view fault = event::category_fault(name);
-  if (fault.empty()) {
-    auto it = categories_.find(std::string(name));
-    if (it == categories_.end() && categories_.size() >= options_.categories_max)
-      fault = "too many categories";
-    else if (Category& c = category_of(name); !c.checked)
-      fault = obstacle(c);
-  }
-  if (!fault.empty()) ++rejected_;
+  std::string_view fault = fault_of(name);
+  if (fault.empty())
+    category_of(name);
+  else
+    ++rejected_;
   return fault;
 }
 
-std::string_view Sink::obstacle(Category& c) {
+std::string_view Sink::fault_of(std::string_view name) const {
+  if (auto fault = event::category_fault(name); !fault.empty()) return fault;
+  bool room = categories_.size() < options_.categories_max || categories_.contains(std::string(name));
+  return room ? std::string_view() : "too many categories";
+}
+
+std::string_view Sink::obstacle(std::string_view name) {
+  if (!fault_of(name).empty()) return {};
+  Category& c = category_of(name);
+  if (!c.checked) look(c);
+  return c.obstacle;
+}
+
+std::vector<Obstacle> Sink::obstacles() {
+  for (Category* c : std::vector(blocked_)) look(*c);
+  std::vector<Obstacle> out;
+  for (const Category* c : blocked_) out.push_back({c->chunks.path, c->obstacle});
+  return out;
+}
+
+void Sink::look(Category& c) {
   bool plain = c.options->mode == FileMode::plain;
-  auto there = files_.stat(c.chunks.path);
-  // An error here says nothing for ever: the group will meet it, and fail for now.
-  if (there && *there) {
-    if (plain && (*there)->kind != port::FileKind::regular) return "no plain file stands where the category's belongs";
+  std::string_view found;
+  // An error here tells nothing: the group will meet it, and fail for now.
+  if (auto there = files_.stat(c.chunks.path); there && *there) {
+    if (plain && (*there)->kind != port::FileKind::regular) found = "no plain file stands where the category's belongs";
     if (!plain && (*there)->kind != port::FileKind::directory)
-      return "a file stands where the category's directory belongs";
+      found = "no directory stands where the category's belongs";
   }
-  c.checked = true;
-  return {};
+  std::string_view before = std::exchange(c.obstacle, found);
+  c.checked = found.empty();
+  if (found.empty() == before.empty()) return;
+  if (found.empty()) {
+    std::erase(blocked_, &c);
+    log_info("category_free", {{"path", c.chunks.path}});
+  } else {
+    blocked_.push_back(&c);
+    log_error("category_blocked", {{"path", c.chunks.path}, {"reason", found}});
+  }
 }
 
 void Sink::append(const event::Block& block) {
@@ -355,9 +384,11 @@ void Sink::fail_group(Group& group, const Error& error) {
     if (alarm_.empty()) log_error("files_not_written", {{"error", error.to_string()}});
     alarm_ = error.to_string();
   }
-  // What was closed or not recovered waits for no more lines.
-  for (Category* c : group.categories)
+  for (Category* c : group.categories) {
+    c->checked = false;
+    // What was closed or not recovered waits for no more lines.
     if (c->has_chunks()) schedule(*c, loop_.now() + kRetry);
+  }
 }
 
 void Sink::schedule(Category& c, Instant due) {

@@ -70,6 +70,12 @@ struct FilesSinkStats {
   std::string alarm;              // why nothing can be written now; empty: all is well
 };
 
+/// Something foreign where a category's file or directory belongs.
+struct Obstacle {
+  std::string path;
+  std::string_view what;
+};
+
 class FilesSink : public commit::Participant {
  public:
   /// Reads the store, makes the directories, replays nothing but finds the journal's rest; categories are recovered one
@@ -78,9 +84,15 @@ class FilesSink : public commit::Participant {
                                                  port::KeyedStore& store, commit::Committer& committer);
   ~FilesSink() override = default;
 
-  /// Static text why this category can never be written here (bad name, too many categories, something else stands
-  /// where its file or directory belongs); empty: it can, and it now counts as one of the categories.
+  /// Static text why this category can never be written here (bad name, too many categories); empty: it can, and it now
+  /// counts as one of the categories.
   virtual std::string_view refuses(std::string_view category) = 0;
+  /// What stands where the category's file or directory belongs, as static text; empty: nothing known to. Not for ever:
+  /// whoever has lines for it waits and asks again. It is an alarm until it is gone. Empty also for a category that
+  /// refuses() refuses.
+  virtual std::string_view obstacle(std::string_view category) = 0;
+  /// Looks again at what was in the way, and lists what still is.
+  virtual std::vector<Obstacle> obstacles() = 0;
   /// Adds the block's lines to the pending group. The caller then makes a Committer::request that needs this sink and
   /// carries its own entries, so that data and cursor or ranges are one commit. When that request fails, nothing of it
   /// is kept: append again. A gap block writes nothing. Requires an empty answer of refuses(block.category).

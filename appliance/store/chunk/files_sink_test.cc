@@ -269,14 +269,54 @@ TEST(FilesSink, refuses_more_categories_than_allowed_but_keeps_those_it_has) {
   EXPECT_EQ(f.write("a", "2\n"), "ok");
 }
 
-TEST(FilesSink, refuses_a_category_in_whose_place_something_else_stands) {
+TEST(FilesSink, something_else_in_a_categorys_place_is_an_obstacle_until_it_is_gone) {
   SinkFixture f;
   f.options.categories = {{.masks = {"p"}, .mode = FileMode::plain}};
   f.restart();
   f.files.append("/srv/events/c", "a file");
   f.files.make_directories("/srv/events/p").value();
-  EXPECT_FALSE(f.sink->refuses("c").empty());
-  EXPECT_FALSE(f.sink->refuses("p").empty());
+  f.files.replace_symlink("/elsewhere", "/srv/events/link").value();
+  for (std::string name : {"c", "p", "link"}) {
+    EXPECT_EQ(f.sink->refuses(name), "") << "not for ever";
+    EXPECT_NE(f.sink->obstacle(name), "") << name;
+  }
+  EXPECT_EQ(f.sink->stats().rejected, 0u);
+  ASSERT_EQ(f.sink->obstacles().size(), 3u);
+  EXPECT_EQ(f.sink->obstacles()[0].path, "/srv/events/c");
+  EXPECT_EQ(f.write("other", "x\n"), "ok");
+  f.files.unlink("/srv/events/c").value();
+  f.files.remove_directory("/srv/events/p").value();
+  EXPECT_EQ(f.sink->obstacle("c"), "");
+  ASSERT_EQ(f.sink->obstacles().size(), 1u) << "also without being asked for one of them";
+  EXPECT_EQ(f.sink->obstacles()[0].path, "/srv/events/link");
+  EXPECT_EQ(f.write({lines_block("c", "1\n"), lines_block("p", "2\n")}), "ok");
+  EXPECT_EQ(f.file("c", "c-2026-07-13_000001"), "1\n");
+  EXPECT_EQ(f.files.content("/srv/events/p"), "2\n");
+}
+
+TEST(FilesSink, bad_name_is_no_obstacle) {
+  SinkFixture f;
+  EXPECT_EQ(f.sink->obstacle(".."), "");
+  EXPECT_NE(f.sink->refuses(".."), "");
+}
+
+TEST(FilesSink, directory_replaced_by_a_file_fails_one_group_and_then_stops_no_other_category) {
+  SinkFixture f;
+  EXPECT_EQ(f.sink->obstacle("c"), "");
+  f.write("c", "a\n");
+  f.files.unlink("/srv/events/c/c-2026-07-13_000001").value();
+  f.files.unlink("/srv/events/c/c_current").value();
+  f.files.remove_directory("/srv/events/c").value();
+  f.files.append("/srv/events/c", "a file");
+  EXPECT_EQ(f.sink->obstacle("c"), "") << "it was there a moment ago";
+  EXPECT_NE(f.write("c", "b\n"), "ok");
+  EXPECT_NE(f.sink->obstacle("c"), "");
+  EXPECT_EQ(f.write("other", "x\n"), "ok");
+  f.advance(6s);
+  EXPECT_EQ(f.consume("other"), "x\n");
+  f.files.unlink("/srv/events/c").value();
+  EXPECT_EQ(f.sink->obstacle("c"), "");
+  EXPECT_EQ(f.write("c", "b\n"), "ok");
 }
 
 TEST(FilesSink, first_matching_mask_decides) {

@@ -80,6 +80,8 @@ class LogSource final : public port::EventSource {
                                                  port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store,
                                                  port::DeadLetters& dead_letters);
   ~LogSource() override;
+  /// What a `cursor` entry says is settled; nullopt for one that is damaged or newer.
+  static std::optional<uint64_t> settled_in(ByteView cursor);
 
   // port::EventSource
   const std::string& route() const override { return options_.route; }

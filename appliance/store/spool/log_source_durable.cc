@@ -47,6 +47,11 @@ std::string LogSource::encode(const State& s) {
   return out;
 }
 
+std::optional<uint64_t> LogSource::settled_in(ByteView cursor) {
+  State state;
+  return decode(cursor, state) ? std::optional(state.settled) : std::nullopt;
+}
+
 bool LogSource::decode(ByteView bytes, State& s) {
   Reader in(bytes);
   const auto version = in.fixed<uint8_t>();
