@@ -140,6 +140,7 @@ class Sink final : public FilesSink {
   uint64_t cut_before_ = 0;       // bytes cut by this process that are already in totals_
   ChunkCounters chunk_counters_;  // copies: the writers' own change on the disk thread
   PlainCounters plain_counters_;
+  std::string plain_trouble_;
   uint64_t damaged_entries_ = 0;
   std::string alarm_;
   std::vector<Category*> blocked_;  // in whose place something else was found
@@ -346,6 +347,7 @@ void Sink::finished(const Result<>& outcome) {
     fail_group(group, outcome.error());
   chunk_counters_ = chunk_writer_.counters();
   plain_counters_ = plain_writer_.counters();
+  plain_trouble_ = plain_writer_.trouble();
   if (at_once)
     committer_.touch(*this);
   else if ((chunk_writer_.owes() || plain_writer_.owes()) && !retry_timer_->pending())
@@ -441,7 +443,7 @@ FilesSinkStats Sink::stats() const {
   s.late_commits = chunk_counters_.late_commits + plain_counters_.late_commits;
   s.maybe_duplicate = plain_counters_.maybe_duplicate;
   s.damaged_entries = damaged_entries_ + plain_writer_.journal_damaged();
-  s.alarm = alarm_;
+  s.alarm = alarm_.empty() ? plain_trouble_ : alarm_;
   return s;
 }
 

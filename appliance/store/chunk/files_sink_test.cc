@@ -294,6 +294,23 @@ TEST(FilesSink, something_else_in_a_categorys_place_is_an_obstacle_until_it_is_g
   EXPECT_EQ(f.files.content("/srv/events/p"), "2\n");
 }
 
+TEST(FilesSink, plain_log_that_cannot_be_written_is_an_alarm_although_its_lines_are_durable) {
+  SinkFixture f;
+  f.options.categories = {{.masks = {"p"}, .mode = FileMode::plain}};
+  f.restart();
+  f.files.fault = [](FileOp, const std::string& p) -> std::optional<Error> {
+    return p == "/srv/events/p" ? std::optional(Error{port::file_errors::denied, p}) : std::nullopt;
+  };
+  EXPECT_EQ(f.write("p", "1\n"), "ok") << "in the journal";
+  EXPECT_THAT(f.sink->stats().alarm, testing::HasSubstr("/srv/events/p"));
+  EXPECT_EQ(f.write("chunks", "x\n"), "ok");
+  EXPECT_THAT(f.sink->stats().alarm, testing::HasSubstr("/srv/events/p"));
+  f.files.fault = nullptr;
+  f.advance(2s);
+  EXPECT_EQ(f.files.content("/srv/events/p"), "1\n");
+  EXPECT_EQ(f.sink->stats().alarm, "");
+}
+
 TEST(FilesSink, bad_name_is_no_obstacle) {
   SinkFixture f;
   EXPECT_EQ(f.sink->obstacle(".."), "");

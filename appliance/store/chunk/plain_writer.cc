@@ -56,6 +56,7 @@ Result<> PlainWriter::flush(std::vector<PlainWork>& group) {
     journaled_.clear();
     ready = copy_backlog();
   }
+  trouble_ = ready ? "" : ready.error().to_string();
   if (!ready) {
     log_warn("plain_copy_failed", {{"error", ready.error().to_string()}});
     return group.empty() ? Result<>() : ready;

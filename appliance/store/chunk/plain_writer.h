@@ -64,6 +64,8 @@ class PlainWriter {
   /// Lines wait to be copied, or the store to be asked: wants another flush().
   bool owes() const { return !backlog_.empty() || store_uncertain_; }
   const PlainCounters& counters() const { return counters_; }
+  /// Why what is in the journal cannot be copied now; empty: it can.
+  const std::string& trouble() const { return trouble_; }
   uint64_t journal_damaged() const { return journal_.damaged(); }
 
  private:
@@ -99,6 +101,7 @@ class PlainWriter {
   bool store_uncertain_ = false;
   std::vector<PlainWork> journaled_;  // by this group: the next backlog
   PlainCounters counters_;
+  std::string trouble_;
 };
 
 }  // namespace ph::chunk
