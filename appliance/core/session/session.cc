@@ -115,39 +115,23 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
     enqueue(message, copy, !waits);
     return waits ? void() : pump(now);
   }
-  const uint64_t sequence = durable() ? next_sequence_ : 0;
-  copy.packet_id = durable() ? packet_id_of(sequence) : next_packet_id();
+  copy.packet_id = durable() ? packet_id_of(next_sequence_) : next_packet_id();
   if (find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
     enqueue(message, copy, true);
     return pump(now);
   }
   if (!fits(message, copy, now)) return;
   write(message, copy, now);
-  Inflight entry;
-  entry.message = message.share();
-  entry.subscription_ids = {copy.subscription_ids.begin(), copy.subscription_ids.end()};
+  Entry entry = make_entry(message, copy);
   entry.packet_id = copy.packet_id;
-  entry.qos = copy.qos;
-  entry.retain = copy.retain;
   entry.sent = true;
-  if (copy.shared) entry.shared = *copy.shared;
-  if (durable()) {
-    entry.sequence = next_sequence_++;
-    note(copy, entry.message, sequence);
-    entry.turn = keeper().turn();
-  }
   inflight_.push_back(std::move(entry));
   resent_ = inflight_.size();
 }
 
-void Session::enqueue(Outgoing& message, const Copy& copy, bool passing) {
-  const MessageView& m = message.view();
-  const size_t bytes = m.topic.size() + m.payload.size() + m.properties.size();
-  if (!passing && !make_room(bytes, copy.qos)) {
-    context_->counters.drop(Drop::queue_full);
-    return;
-  }
-  Queued entry;
+/// Told to the keeper, if it is to last.
+Session::Entry Session::make_entry(Outgoing& message, const Copy& copy) {
+  Entry entry;
   entry.message = message.share();
   entry.subscription_ids = {copy.subscription_ids.begin(), copy.subscription_ids.end()};
   entry.qos = copy.qos;
@@ -157,6 +141,19 @@ void Session::enqueue(Outgoing& message, const Copy& copy, bool passing) {
     entry.sequence = next_sequence_++;
     note(copy, entry.message, entry.sequence);
     entry.turn = keeper().turn();
+  }
+  return entry;
+}
+
+void Session::enqueue(Outgoing& message, const Copy& copy, bool passing) {
+  const MessageView& m = message.view();
+  const size_t bytes = m.topic.size() + m.payload.size() + m.properties.size();
+  if (!passing && !make_room(bytes, copy.qos)) {
+    context_->counters.drop(Drop::queue_full);
+    return;
+  }
+  Entry entry = make_entry(message, copy);
+  if (entry.sequence != 0) {
     const bool behind = mqueue_.size() >= kResidentMessages || mqueue_bytes_ + bytes > kResidentBytes;
     if (!output_ || !stored_.empty() || behind) return store_only(std::move(entry));
   }
@@ -196,7 +193,7 @@ bool Session::over_half_full() const {
 }
 
 void Session::drop_queued(size_t index, Drop reason) {
-  const Queued& q = mqueue_[index];
+  const Entry& q = mqueue_[index];
   mqueue_bytes_ -= bytes_of(q.message);
   if (q.qos == 0) --mqueue_qos0_;
   forget(q);
@@ -210,7 +207,7 @@ void Session::pump(Instant now) {
     if (resent_ == inflight_.size() && mqueue_.empty() && stored_.empty()) return;
     if (congested()) return;
     if (resent_ < inflight_.size()) {
-      Inflight& entry = inflight_[resent_];
+      Entry& entry = inflight_[resent_];
       if (!entry.released && resent_ >= window()) return;
       if (entry.qos == 2 && !may_send(entry.turn)) return;
       ++resent_;
@@ -221,7 +218,7 @@ void Session::pump(Instant now) {
       if (inflight_.size() >= window() || !load_page()) return;
       continue;
     }
-    const Queued& front = mqueue_.front();
+    const Entry& front = mqueue_.front();
     if (front.message && expired(front.message->view(), now)) {
       drop_queued(0, Drop::expired);
       continue;
@@ -230,7 +227,7 @@ void Session::pump(Instant now) {
       if (inflight_.size() >= window() || !promote()) return;
       continue;
     }
-    Queued q = std::move(mqueue_.front());
+    Entry q = std::move(mqueue_.front());
     mqueue_.pop_front();
     mqueue_bytes_ -= q.message->bytes();
     --mqueue_qos0_;
@@ -242,32 +239,21 @@ void Session::pump(Instant now) {
 
 /// Gives the first of the queue a packet id and puts it in flight; false if it has to wait.
 bool Session::promote() {
-  Queued& q = mqueue_.front();
+  Entry& q = mqueue_.front();
   if (q.qos == 2 && !may_send(q.turn)) return false;
   uint16_t packet_id = q.sequence == 0 ? next_packet_id() : q.packet_id ? q.packet_id : packet_id_of(q.sequence);
   if (q.sequence != 0 && find(packet_id) < inflight_.size()) {
     // An entry 65,535 before this one is still in flight: another id, which has to be written down.
     last_packet_id_ = packet_id;
     q.packet_id = packet_id = next_packet_id();
-    keeper().change(uid_, {q.sequence, q.message, q.subscription_ids, q.qos, q.retain, q.released, packet_id, q.shared},
-                    0);
+    keeper().change(uid_, q, 0);
     q.turn = keeper().turn();
     if (q.qos == 2 && !may_send(q.turn)) return false;
   }
-  Inflight entry;
+  q.packet_id = packet_id;
   mqueue_bytes_ -= bytes_of(q.message);
-  entry.message = std::move(q.message);
-  entry.subscription_ids = std::move(q.subscription_ids);
-  entry.packet_id = packet_id;
-  entry.qos = q.qos;
-  entry.retain = q.retain;
-  entry.sent = q.sent;
-  entry.released = q.released;
-  entry.shared = std::move(q.shared);
-  entry.sequence = q.sequence;
-  entry.turn = q.turn;
+  inflight_.push_back(std::move(q));
   mqueue_.pop_front();
-  inflight_.push_back(std::move(entry));
   return true;
 }
 
@@ -275,7 +261,7 @@ void Session::on_drained(Instant now) {
   pump(now);
 }
 
-void Session::send_inflight(Inflight& entry, Instant now) {
+void Session::send_inflight(Entry& entry, Instant now) {
   if (entry.released) return send_pubrel(entry.packet_id, ReasonCode::success);
   context_->outgoing.reset(entry.message);
   const Copy copy{entry.qos, entry.retain, entry.sent, entry.packet_id, entry.subscription_ids};
@@ -301,7 +287,7 @@ size_t Session::find(uint16_t packet_id) const {
 }
 
 void Session::erase_inflight(size_t index, Instant now) {
-  const Inflight& entry = inflight_[index];
+  const Entry& entry = inflight_[index];
   if (entry.pubrel_due) --pubrels_due_;
   if (entry.sequence != 0) {
     keeper().remove(uid_, entry.sequence, entry.message ? entry.message->number : 0);
@@ -332,7 +318,7 @@ ReasonCode Session::on_pubrec(uint16_t packet_id, ReasonCode reason, Instant now
     if (!is_error(reason)) send_pubrel(packet_id, ReasonCode::packet_identifier_not_found);
     return ReasonCode::success;
   }
-  Inflight& entry = inflight_[i];
+  Entry& entry = inflight_[i];
   if (entry.qos != 2) return ReasonCode::protocol_error;
   if (is_error(reason)) {
     erase_inflight(i, now);
@@ -358,7 +344,7 @@ ReasonCode Session::on_pubrec(uint16_t packet_id, ReasonCode reason, Instant now
 
 void Session::send_due_pubrels() {
   for (size_t i = 0; i < resent_; ++i) {
-    Inflight& entry = inflight_[i];
+    Entry& entry = inflight_[i];
     if (!entry.pubrel_due || !may_send(entry.turn)) continue;
     entry.pubrel_due = false;
     --pubrels_due_;
@@ -421,7 +407,7 @@ ReasonCode Session::on_pubrel(uint16_t packet_id) {
 std::vector<SharedMessage> Session::take_shared() {
   std::vector<SharedMessage> out;
   for (size_t i = 0; i < inflight_.size();) {
-    Inflight& f = inflight_[i];
+    Entry& f = inflight_[i];
     if (!f.shared || f.released || (f.qos == 2 && f.sent)) {
       ++i;
       continue;
@@ -432,7 +418,7 @@ std::vector<SharedMessage> Session::take_shared() {
   }
   do {  // what is in the store, too, a page at a time
     for (size_t i = 0; i < mqueue_.size();) {
-      Queued& q = mqueue_[i];
+      Entry& q = mqueue_[i];
       if (!q.shared || q.released || (q.qos == 2 && q.sent)) {
         ++i;
         continue;

@@ -173,30 +173,12 @@ class Session {
   size_t in_flight() const { return inflight_.size(); }
 
  private:
-  struct Inflight {
-    MessagePtr message;  // null once PUBREC has come
-    std::vector<uint32_t> subscription_ids;
-    uint16_t packet_id = 0;
-    uint8_t qos = 0;
-    bool retain = false;
-    bool sent = false;      // ever
-    bool released = false;  // QoS 2: PUBREL instead of PUBLISH
-    SharedKey shared;
+  /// A message in flight or waiting. In inflight_ it has a packet id; `released` is PUBREL instead of PUBLISH, for
+  /// QoS 2. `sequence` is its name in the store; 0: not durable.
+  struct Entry : KeptEntry {
+    bool sent = false;        // ever; in mqueue_: maybe, before a restart
     bool pubrel_due = false;  // PUBREL waits until `turn` is durable
-    uint64_t sequence = 0;    // its name in the store; 0: not durable
     uint64_t turn = 0;        // that made it, or released it, durable
-  };
-  struct Queued {
-    MessagePtr message;  // null: released
-    std::vector<uint32_t> subscription_ids;
-    uint8_t qos = 0;
-    bool retain = false;
-    SharedKey shared;
-    bool sent = false;  // maybe, before a restart
-    bool released = false;
-    uint16_t packet_id = 0;
-    uint64_t sequence = 0;
-    uint64_t turn = 0;
   };
   /// The part of the queue that is in the store only: behind all of mqueue_.
   struct Stored {
@@ -216,8 +198,9 @@ class Session {
   Keeper& keeper() const { return *context_->keeper; }
   bool may_send(uint64_t turn);
   void note(const Copy& copy, const MessagePtr& message, uint64_t sequence);
-  void forget(const Queued& entry);
-  void store_only(Queued entry);
+  Entry make_entry(Outgoing& message, const Copy& copy);
+  void forget(const Entry& entry);
+  void store_only(Entry entry);
   void spill();
   bool load_page();
   bool promote();
@@ -231,7 +214,7 @@ class Session {
   uint16_t next_packet_id();
   size_t find(uint16_t packet_id) const;  // index in inflight_, or its size
   void erase_inflight(size_t index, Instant now);
-  void send_inflight(Inflight& entry, Instant now);
+  void send_inflight(Entry& entry, Instant now);
   void send_pubrel(uint16_t packet_id, ReasonCode reason);
   bool fits(const Outgoing& message, const Copy& copy, Instant now);
   void write(Outgoing& message, const Copy& copy, Instant now);
@@ -248,9 +231,9 @@ class Session {
   Instant detached_at_{};
   std::optional<SessionWill> will_;
   std::map<std::string, Subscription, std::less<>> subscriptions_;
-  Ring<Inflight> inflight_;
+  Ring<Entry> inflight_;
   size_t resent_ = 0;  // inflight_[0, resent_) were sent on this connection
-  Ring<Queued> mqueue_;
+  Ring<Entry> mqueue_;
   size_t mqueue_bytes_ = 0;
   size_t mqueue_qos0_ = 0;
   Stored stored_;

@@ -68,14 +68,14 @@ void Session::note(const Copy& copy, const MessagePtr& message, uint64_t sequenc
   keeper().touch(*this);
 }
 
-void Session::forget(const Queued& entry) {
+void Session::forget(const Entry& entry) {
   if (entry.sequence == 0) return;
   keeper().remove(uid_, entry.sequence, entry.message ? entry.message->number : 0);
   keeper().touch(*this);
 }
 
 /// Lets go of an entry that the keeper knows, and that is behind all others.
-void Session::store_only(Queued entry) {
+void Session::store_only(Entry entry) {
   if (stored_.empty()) stored_.first = entry.sequence;
   ++stored_.count;
   stored_.bytes += bytes_of(entry.message);
@@ -84,10 +84,10 @@ void Session::store_only(Queued entry) {
 
 /// The client is gone: what waits for it waits in the store, but for QoS 0, which is nowhere else.
 void Session::spill() {
-  Ring<Queued> stays;
+  Ring<Entry> stays;
   uint64_t first = 0;
   while (!mqueue_.empty()) {
-    Queued q = std::move(mqueue_.front());
+    Entry q = std::move(mqueue_.front());
     mqueue_.pop_front();
     if (q.sequence == 0) {
       stays.push_back(std::move(q));
@@ -111,17 +111,8 @@ bool Session::load_page() {
     KeptPage page = keeper().load(uid_, stored_.first, kPageMessages, kPageBytes);
     stored_.first = page.next;
     for (KeptEntry& e : page.entries) {
-      Queued q;
-      q.message = std::move(e.message);
-      q.subscription_ids = std::move(e.subscription_ids);
-      q.qos = e.qos;
-      q.retain = e.retain;
-      q.released = e.released;
-      q.packet_id = e.packet_id;
-      q.shared = std::move(e.shared);
-      q.sequence = e.sequence;
-      q.turn = stored_.turn;
-      if (keeper().durable(stored_.turn)) q.turn = 0;
+      Entry q{std::move(e)};
+      q.turn = keeper().durable(stored_.turn) ? 0 : stored_.turn;
       q.sent = maybe_sent_ > 0;
       if (q.sent)
         --maybe_sent_;
