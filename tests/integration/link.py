@@ -110,6 +110,15 @@ class Peer:
         self.socket.settimeout(seconds)
         self.buffer = b""
 
+    @classmethod
+    def resumed(cls, port, node=None, seconds=10):
+        """One that has said who it is and may send events of stream 1."""
+        peer = cls(port, seconds)
+        peer.node = node or peer.node
+        assert peer.greet()[0] == HELLO
+        peer.resume(1)
+        return peer
+
     def send(self, data):
         self.socket.sendall(data)
 

@@ -220,9 +220,7 @@ def test_a_block_that_is_damaged_inside_a_whole_frame(net):
     """The frame's CRC is right, the block in it is nonsense: refused or the connection ends, never written."""
     far = net.receiver("far")
     far.start()
-    peer = link.Peer(far.link_port)
-    assert peer.greet()[0] == link.HELLO
-    peer.resume(1)
+    peer = link.Peer.resumed(far.link_port)
     packed = link.varint(5) + link.sized(b"\xee" * 40)
     peer.send(link.frame(link.EVENTS, struct.pack("<Q", 1) + link.varint(0) * 3 + link.varint(0) + link.varint(5)
                          + link.varint(1) + b"\0\0" + link.sized(packed)))

@@ -101,9 +101,7 @@ PUBACK = r'"\\x40\\x02'
 def test_a_receiver_acknowledges_what_is_on_disk(net):
     far = net.receiver("far")
     far.start()
-    peer = link.Peer(far.link_port)
-    assert peer.greet()[0] == link.HELLO
-    peer.resume(1)
+    peer = link.Peer.resumed(far.link_port)
     at = 0
     with Trace(far) as trace:
         # One at a time, so that nothing else is being written while an acknowledgement leaves.

@@ -209,9 +209,7 @@ def test_f7_bad_categories_from_a_peer(net):
         return {folder: sorted(os.listdir(folder)) for folder in (net.folder.parent, net.folder, far.folder)}
 
     before = places()
-    peer = link.Peer(far.link_port)
-    assert peer.greet()[0] == link.HELLO
-    peer.resume(1)
+    peer = link.Peer.resumed(far.link_port)
     at, refused = 0, {}
     for category in BAD_CATEGORIES:
         payload = b"evil\n"

@@ -115,9 +115,7 @@ def test_a_damaged_store_is_told_and_waited_for(net):
     """Both the store and its journal are gone bad: nothing is taken in, nothing is cut, until someone restores it."""
     far = net.receiver("far")
     far.start()
-    peer = link.Peer(far.link_port)
-    assert peer.greet()[0] == link.HELLO
-    peer.resume(1)
+    peer = link.Peer.resumed(far.link_port)
     peer.send(link.events("clicks", b"one\n", 0, peer.node))
     peer.wait_for(link.ACK)
     peer.close()
@@ -146,9 +144,7 @@ def zero(path):
 def test_a_damaged_log_is_mended_from_the_journal_and_told(net, spoil):
     far = net.receiver("far")
     far.start()
-    peer = link.Peer(far.link_port)
-    assert peer.greet()[0] == link.HELLO
-    peer.resume(1)
+    peer = link.Peer.resumed(far.link_port)
     peer.send(link.events("clicks", b"one\n", 0, peer.node))
     peer.wait_for(link.ACK)
     far.kill()
@@ -156,10 +152,7 @@ def test_a_damaged_log_is_mended_from_the_journal_and_told(net, spoil):
         spoil(path)
     far.start()
     assert "store_log_damaged" in alarm_codes(far)
-    again = link.Peer(far.link_port)
-    again.node = peer.node
-    assert again.greet()[0] == link.HELLO
-    again.resume(1)
+    again = link.Peer.resumed(far.link_port, peer.node)
     again.send(link.events("clicks", b"one\n", 0, peer.node))
     assert link.read_ack(again.wait_for(link.ACK)[1])["duplicates"] == 1, "the ranges are known"
     again.close()

@@ -13,9 +13,7 @@ class Steady(threading.Thread):
 
     def __init__(self, port):
         super().__init__()
-        self.peer = link.Peer(port, seconds=60)
-        assert self.peer.greet()[0] == link.HELLO
-        self.peer.resume(1)
+        self.peer = link.Peer.resumed(port, seconds=60)
         self.ending = threading.Event()
         self.took = []
         self.at = 0
@@ -39,9 +37,7 @@ class Steady(threading.Thread):
 
 def send_new_categories(port, prefix):
     """One line to each of CATEGORIES new ones; seconds until all are acknowledged."""
-    peer = link.Peer(port, seconds=120)
-    assert peer.greet()[0] == link.HELLO
-    peer.resume(1)
+    peer = link.Peer.resumed(port, seconds=120)
     payload = b"first line\n"
     data = b"".join(link.events(f"{prefix}{n:05}", payload, n * len(payload), peer.node) for n in range(CATEGORIES))
     begun = time.monotonic()

@@ -31,10 +31,7 @@ class Producer:
         self.relay, self.node, self.at, self.count = relay, os.urandom(16), 0, 0
 
     def send(self, lines):
-        peer = link.Peer(self.relay.link_port, seconds=30)
-        peer.node = self.node
-        assert peer.greet()[0] == link.HELLO
-        peer.resume(1)
+        peer = link.Peer.resumed(self.relay.link_port, self.node, seconds=30)
         for begin in range(0, lines, 50):
             payload = b"".join(b"s %07d %s\n" % (self.count + n, b"x" * WIDTH) for n in range(min(50, lines - begin)))
             self.count += payload.count(b"\n")
