@@ -339,6 +339,13 @@ Result<> Node::open_targets() {
     options.connect_timeout = u.connect_timeout;
     options.request_timeout = u.request_timeout;
     options.resume_timeout = u.resume_timeout;
+    if (u.dedup == settings::Dedup::strict) {
+      options.owners = std::make_unique<relay::Owners>(u.name, *store_, *committer_);
+      options.strict_give_up = u.strict_give_up.value_or(Duration::max());
+      PH_TRY(options.owners->load());
+    } else {
+      PH_TRY(relay::Owners::forget_all(u.name, *store_));
+    }
     options.self = id_;
     options.node_name = settings_.node.name;
     options.site = settings_.node.site;
@@ -357,6 +364,11 @@ Result<> Node::open_receiver() {
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
   intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
   PH_TRY(intake_->load());
+  PH_ASSIGN(auto staged, spool::SegmentLog::open({.name = "@staged", .directory = settings_.node.data_dir + "/staged"},
+                                                 files_, *store_, loop_.random()));
+  staging_ = std::make_unique<relay::Staging>(std::move(staged), settings_.receiver->staging_max.value, *intake_, loop_,
+                                              *store_, *committer_);
+  PH_TRY(staging_->load());
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
   relay::LinkServerOptions server{.bind = at,
                                   .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
@@ -365,7 +377,7 @@ Result<> Node::open_receiver() {
                                   .site = settings_.node.site,
                                   .incarnation = incarnation_,
                                   .connections_max = settings_.receiver->connections_max};
-  link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
+  link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_, staging_.get());
   return {};
 }
 

@@ -147,6 +147,7 @@ class Node {
   std::vector<std::unique_ptr<relay::MqttTarget>> mqtt_targets_;
   std::vector<std::unique_ptr<relay::Upstream>> upstreams_;
   std::unique_ptr<relay::Intake> intake_;
+  std::unique_ptr<relay::Staging> staging_;
   std::unique_ptr<relay::LinkServer> link_server_;
   std::unique_ptr<io::HttpUnixServer> api_;
   std::unique_ptr<host::Watchdog> watchdog_;

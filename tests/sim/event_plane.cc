@@ -28,7 +28,8 @@ std::string Shape::to_string() const {
          " receivers, ack " + (far ? "far" : "local") + (relay_files ? ", relays write files" : "") + ", " +
          std::to_string(categories) + " categories" + (publishes ? ", messages" : "") +
          (spool_max.empty() ? "" : ", spool " + spool_max) + (plain ? ", a plain log" : "") +
-         (reuse_inodes ? ", inodes reused" : "") + (edge_power_cuts ? ", power cuts at edges" : "");
+         (strict ? ", strict" : "") + (reuse_inodes ? ", inodes reused" : "") +
+         (edge_power_cuts ? ", power cuts at edges" : "");
 }
 
 Shape random_shape(Random& random) {
@@ -45,6 +46,7 @@ Shape random_shape(Random& random) {
   s.plain = random.chance(0.3);
   s.reuse_inodes = random.chance(0.3);
   s.edge_power_cuts = random.chance(0.3);
+  s.strict = random.chance(0.3);
   return s;
 }
 
@@ -132,6 +134,7 @@ std::string EventPlane::edge_config(size_t i) const {
       "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
       "[[upstream]]\nname = \"next\"\naddresses = [" + to +
       "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
+  if (shape_.strict) text += "dedup = \"strict\"\n";
   const std::string ack = shape_.far ? "ack = \"far\"\n" : "";
   text += "[[route]]\nname = \"all\"\nto = [\"next\"]\n" + ack;
   if (shape_.publishes) text += "[[route]]\nname = \"msgs\"\ntopics = [\"m/#\"]\nto = [\"next\"]\n" + ack;
@@ -145,7 +148,8 @@ std::string EventPlane::relay_config(size_t i) const {
          "[receiver]\nlink = \"0.0.0.0:3706\"\ninsecure_plain = true\n" +
          (shape_.relay_files ? "dir = \"/events\"\n" : "") + "[[upstream]]\nname = \"far\"\naddresses = [" + to +
          "]\ninsecure_plain = true\nwindow = \"512KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n" +
-         "[[route]]\nname = \"all\"\nto = [\"far\"" + (shape_.relay_files ? ", \"files\"" : "") + "]\n" +
+         (shape_.strict ? "dedup = \"strict\"\n" : "") + "[[route]]\nname = \"all\"\nto = [\"far\"" +
+         (shape_.relay_files ? ", \"files\"" : "") + "]\n" +
          (shape_.spool_max.empty() ? "" : "spool = { max = \"" + shape_.spool_max + "\" }\n");
 }
 

@@ -32,6 +32,7 @@ struct Shape {
   bool publishes = false;     // MQTT messages at the edges, besides lines
   std::string spool_max;      // of relays' routes; empty: none
   Duration load = 20s;        // how long producers write
+  bool strict = false;        // nothing twice, whatever is lost
   bool plain = false;         // receivers write "orders" to one plain log
   bool reuse_inodes = false;  // file systems give a new file the last freed inode's number
   bool faults = true;

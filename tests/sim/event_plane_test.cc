@@ -88,6 +88,30 @@ TEST(EventPlaneSim, the_same_seed_is_the_same_run) {
   EXPECT_EQ(first.second, second.second);
 }
 
+/// Strict: receivers that vanish with batches in their hands make nothing come twice, and nothing is even counted as if
+/// it might have.
+TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
+  quiet();
+  const uint64_t first = number_from("PH_SIM_FIRST", 1),
+                 seeds = std::max<uint64_t>(8, number_from("PH_SIM_SEEDS", 60) / 5);
+  for (uint64_t seed = first; seed < first + seeds && !HasFailure(); ++seed) {
+    running_seed = seed;
+    alarm(300);
+    Random random(seed ^ 0x57121C7);
+    Shape shape = random_shape(random);
+    shape.strict = true;
+    shape.edge_power_cuts = false;
+    shape.receivers = 2 + random.below(2);
+    EventPlane plane(seed, shape);
+    const auto complaints = plane.run();
+    EXPECT_TRUE(complaints.empty()) << complaints.front() << "\n" << plane.describe();
+    EXPECT_EQ(plane.surplus(), 0u) << plane.describe();
+    uint64_t maybe = 0;
+    for (const auto& [name, node] : plane.nodes()) maybe += node->maybe_duplicates();
+    EXPECT_EQ(maybe, 0u) << plane.describe();
+  }
+}
+
 /// What they were about has tests of its own beside the code; together they make long and crooked ways.
 TEST(EventPlaneSim, seeds_that_once_failed) {
   quiet();

@@ -46,6 +46,7 @@ struct Node::Running {
   std::vector<std::unique_ptr<relay::FilesTarget>> files_targets;
   std::vector<std::unique_ptr<relay::Upstream>> upstreams;
   std::unique_ptr<relay::Intake> intake;
+  std::unique_ptr<relay::Staging> staging;
   std::unique_ptr<relay::LinkServer> server;
 
   std::vector<port::EventSource*> sources_of(const std::string& target) const {
@@ -358,6 +359,10 @@ Result<> Node::open_targets(Running& r) {
     options.connect_timeout = u.connect_timeout;
     options.request_timeout = u.request_timeout;
     options.resume_timeout = u.resume_timeout;
+    if (u.dedup == settings::Dedup::strict) {
+      options.owners = std::make_unique<relay::Owners>(u.name, store_, *r.committer);
+      PH_TRY(options.owners->load());
+    }
     options.self = id_;
     options.node_name = settings_.node.name;
     options.site = settings_.node.site;
@@ -378,6 +383,12 @@ Result<> Node::open_receiver(Running& r) {
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
   r.intake = std::make_unique<relay::Intake>(std::move(intake), *r.loop, store_, *r.committer, r.sink.get());
   PH_TRY(r.intake->load());
+  spool::SegmentLogOptions staged{
+      .name = "@staged", .directory = settings_.node.data_dir + "/staged", .segment_bytes = options_.segment_bytes};
+  PH_ASSIGN(auto log, spool::SegmentLog::open(std::move(staged), files_, store_, r.loop->random()));
+  r.staging = std::make_unique<relay::Staging>(std::move(log), settings_.receiver->staging_max.value, *r.intake,
+                                               *r.loop, store_, *r.committer);
+  PH_TRY(r.staging->load());
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
   relay::LinkServerOptions server{.bind = at,
                                   .tls = nullptr,
@@ -385,7 +396,7 @@ Result<> Node::open_receiver(Running& r) {
                                   .name = settings_.node.name,
                                   .site = settings_.node.site,
                                   .incarnation = r.incarnation};
-  r.server = std::make_unique<relay::LinkServer>(std::move(server), *r.loop, *r.network, *r.intake);
+  r.server = std::make_unique<relay::LinkServer>(std::move(server), *r.loop, *r.network, *r.intake, r.staging.get());
   return {};
 }
 

@@ -6,10 +6,12 @@
 //              u64 channel, attempt, features, i64 wall time (ms since the epoch)
 //   2 REFUSE   sized reason
 //   3 RESUME   list of { u64 stream, settled, far }
-//   4 RESUMED  list of { u64 stream, settled, highest, list of span accepted, list of span far, list of reject }
-//   5 EVENTS   u64 stream, settled, far, hold_epoch, first, length (> 0), events, u8 codec, u8 flags, sized packed
-//              flags: bit 0 wants_far; others 0, a reader ignores them
-//   6 ACK      u64 stream, list of span accepted, list of span far, duplicates, list of reject
+//   4 RESUMED  list of { u64 stream, settled, highest, list of span accepted, list of span far, list of reject };
+//              then for each of these streams, in order: list of { u64 attempt, span } staged
+//   5 EVENTS   u64 stream, settled, far, hold_epoch, first, length (> 0), events, u8 codec, u8 flags, u64 attempt (if
+//              bit 1 of flags), sized packed
+//              flags: bit 0 wants_far, bit 1 attempt; others 0, a reader ignores them
+//   6 ACK      u64 stream, list of span accepted, list of span far, duplicates, list of reject, list of u64 staged
 //   7 CREDIT   bytes
 //   8 HOLD     u64 stream, sized reason
 //   9 RELEASE  u64 stream
@@ -17,6 +19,7 @@
 //  11 PING     token
 //  12 PONG     token
 //  13 GOODBYE  sized reason
+//  20 DECIDE   u64 stream, list of u64 publish, list of u64 discard
 //   reject     varint first, varint length (> 0), sized reason
 //
 // Bounds: a list's count is checked against the bytes that are left before anything is allocated; texts are cut to
@@ -36,6 +39,7 @@ constexpr size_t kHeader = 12;
 constexpr size_t kReasonMax = 1024;
 constexpr size_t kTextMax = UINT16_MAX;
 constexpr char kWantsFar = 1;
+constexpr char kAttempt = 2;
 
 enum class Type : uint8_t {
   hello = 1,
@@ -50,10 +54,12 @@ enum class Type : uint8_t {
   close,
   ping,
   pong,
-  goodbye
+  goodbye,
+  decide = 20
 };
 constexpr const char* kNames[] = {"",       "HELLO", "REFUSE",  "RESUME", "RESUMED", "EVENTS", "ACK",
-                                  "CREDIT", "HOLD",  "RELEASE", "CLOSE",  "PING",    "PONG",   "GOODBYE"};
+                                  "CREDIT", "HOLD",  "RELEASE", "CLOSE",  "PING",    "PONG",   "GOODBYE",
+                                  "",       "",      "",        "",       "",        "",       "DECIDE"};
 
 // --- writing
 
@@ -78,6 +84,11 @@ void put_rejects(std::string& out, const std::vector<Reject>& rejects) {
     put_range(out, r.first, r.last);
     put_reason(out, r.reason);
   }
+}
+
+void put_attempts(std::string& out, const std::vector<uint64_t>& attempts) {
+  put_varint(out, attempts.size());
+  for (uint64_t a : attempts) put_fixed(out, a);
 }
 
 Type put(std::string& out, const Hello& f) {
@@ -117,6 +128,13 @@ Type put(std::string& out, const Resumed& f) {
     put_spans(out, s.far);
     put_rejects(out, s.rejects);
   }
+  for (const Resumed::Stream& s : f.streams) {
+    put_varint(out, s.staged.size());
+    for (const Resumed::Staged& staged : s.staged) {
+      put_fixed(out, staged.attempt);
+      put_range(out, staged.first, staged.last);
+    }
+  }
   return Type::resumed;
 }
 Type put(std::string& out, const Events& f) {
@@ -127,7 +145,8 @@ Type put(std::string& out, const Events& f) {
   put_range(out, f.first, f.last);
   put_varint(out, f.events);
   out.push_back(static_cast<char>(f.codec));
-  out.push_back(f.wants_far ? kWantsFar : 0);
+  out.push_back(static_cast<char>((f.wants_far ? kWantsFar : 0) | (f.attempt ? kAttempt : 0)));
+  if (f.attempt) put_fixed(out, f.attempt);
   put_varint(out, f.packed.size());
   return Type::events;
 }
@@ -137,6 +156,7 @@ Type put(std::string& out, const Ack& f) {
   put_spans(out, f.far);
   put_varint(out, f.duplicates);
   put_rejects(out, f.rejects);
+  put_attempts(out, f.staged);
   return Type::ack;
 }
 Type put(std::string& out, const Credit& f) {
@@ -167,6 +187,12 @@ Type put(std::string& out, const Pong& f) {
 Type put(std::string& out, const Goodbye& f) {
   put_reason(out, f.reason);
   return Type::goodbye;
+}
+Type put(std::string& out, const Decide& f) {
+  put_stream(out, f.stream);
+  put_attempts(out, f.publish);
+  put_attempts(out, f.discard);
+  return Type::decide;
 }
 
 // --- reading: get() fills a frame and clears `good` for a value out of range; the caller checks r.ok() once at the end
@@ -202,6 +228,11 @@ void get_rejects(Reader& r, std::vector<Reject>& rejects, bool& good) {
     get_range(r, reject.first, reject.last, good);
     reject.reason = get_text(r);
   }
+}
+
+void get_attempts(Reader& r, std::vector<uint64_t>& attempts, bool& good) {
+  attempts.resize(get_count(r, 8, good));
+  for (uint64_t& a : attempts) a = r.fixed<uint64_t>();
 }
 
 void get(Reader& r, Hello& f, bool& good) {
@@ -241,6 +272,14 @@ void get(Reader& r, Resumed& f, bool& good) {
     get_spans(r, s.far, good);
     get_rejects(r, s.rejects, good);
   }
+  for (Resumed::Stream& s : f.streams) {
+    if (!good || !r.ok()) return;
+    s.staged.resize(get_count(r, 10, good));
+    for (Resumed::Staged& staged : s.staged) {
+      staged.attempt = r.fixed<uint64_t>();
+      get_range(r, staged.first, staged.last, good);
+    }
+  }
 }
 void get(Reader& r, Events& f, bool& good) {
   f.stream = get_stream(r);
@@ -252,7 +291,12 @@ void get(Reader& r, Events& f, bool& good) {
   get_range(r, f.first, f.last, good);
   f.events = r.varint();
   f.codec = r.fixed<uint8_t>();
-  f.wants_far = r.fixed<char>() & kWantsFar;
+  const char flags = r.fixed<char>();
+  f.wants_far = flags & kWantsFar;
+  if (flags & kAttempt) {
+    f.attempt = r.fixed<uint64_t>();
+    if (f.attempt == 0) good = false;
+  }
   f.packed = Slice(nullptr, r.sized());
 }
 void get(Reader& r, Ack& f, bool& good) {
@@ -261,6 +305,7 @@ void get(Reader& r, Ack& f, bool& good) {
   get_spans(r, f.far, good);
   f.duplicates = r.varint();
   get_rejects(r, f.rejects, good);
+  get_attempts(r, f.staged, good);
 }
 void get(Reader& r, Credit& f, bool&) {
   f.bytes = r.varint();
@@ -283,6 +328,11 @@ void get(Reader& r, Pong& f, bool&) {
 }
 void get(Reader& r, Goodbye& f, bool&) {
   f.reason = get_text(r);
+}
+void get(Reader& r, Decide& f, bool& good) {
+  f.stream = get_stream(r);
+  get_attempts(r, f.publish, good);
+  get_attempts(r, f.discard, good);
 }
 
 template <class F>
@@ -323,12 +373,15 @@ Result<Frame> parse_any(Type type, ByteView body) {
       return parse<Pong>(type, body);
     case Type::goodbye:
       return parse<Goodbye>(type, body);
+    case Type::decide:
+      return parse<Decide>(type, body);
   }
   return fail(errors::malformed, "type");
 }
 
 std::string type_name(uint8_t type) {
-  return type >= 1 && type < std::size(kNames) ? kNames[type] : "type " + std::to_string(type);
+  const bool known = type < std::size(kNames) && *kNames[type] != '\0';
+  return known ? kNames[type] : "type " + std::to_string(type);
 }
 
 }  // namespace
@@ -373,7 +426,7 @@ Result<Decoded> decode(ByteView bytes) {
     return fail(errors::bad_crc, type_name(type));
   out.consumed = out.wanted;
   out.wanted = 0;
-  if (type < 1 || type >= std::size(kNames)) return out;
+  if (type >= std::size(kNames) || *kNames[type] == '\0') return out;
   PH_ASSIGN(Frame frame, parse_any(static_cast<Type>(type), body));
   out.frame = std::move(frame);
   return out;

@@ -13,6 +13,11 @@
 // Order on a connection: both send HELLO at once. The accepting side answers a HELLO that it cannot take by REFUSE and
 // closes. The connecting side is the sender: RESUME, then EVENTS, CLOSE; the other answers RESUMED, ACK, CREDIT, HOLD,
 // RELEASE. Either may send PING when idle (PONG repeats its token) and GOODBYE before an orderly end.
+//
+// Strict (feature bit 1, amendment 17): EVENTS with an attempt are only staged: durable, and in no file. ACK.staged
+// says so. The sender then records the one owner of these positions and sends DECIDE, which publishes (answered by
+// ACK.accepted) or discards. What is staged stays so over a lost connection, is told of in RESUMED, and is published by
+// DECIDE alone.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +44,10 @@ struct Reject {
   std::string reason;
   bool operator==(const Reject&) const = default;
 };
+
+namespace features {
+inline constexpr uint64_t strict = 1 << 1;  // EVENTS.attempt, ACK.staged, RESUMED.staged, DECIDE
+}
 
 struct Hello {
   uint16_t protocol_min = 1;
@@ -74,6 +83,13 @@ struct Resume {
 /// empty one. It is answered when nothing of these streams is being written: what an older connection brought is either
 /// accepted or given up by then, so that "not here" is final.
 struct Resumed {
+  /// Durable here and not published; to be named in a DECIDE.
+  struct Staged {
+    uint64_t attempt = 0;
+    uint64_t first = 0;
+    uint64_t last = 0;
+    bool operator==(const Staged&) const = default;
+  };
   struct Stream {
     StreamId stream;
     uint64_t settled = 0;        // what a sender told it before; everything below counts as accepted
@@ -81,6 +97,7 @@ struct Resumed {
     std::vector<Span> accepted;  // above settled
     std::vector<Span> far;
     std::vector<Reject> rejects;  // not yet settled
+    std::vector<Staged> staged;
     bool operator==(const Stream&) const = default;
   };
   std::vector<Stream> streams;
@@ -98,13 +115,15 @@ struct Events {
   Slice packed;            // as port::Batch::packed
   uint64_t far = 0;        // everything below is far already as the sender knows, also what went to other receivers: a
                            // receiver marks it far, so that its set of far ranges collapses
+  uint64_t attempt = 0;    // not 0: only to be staged, under this number, which the sender gives once per stream
 };
 struct Ack {
   StreamId stream;
-  std::vector<Span> accepted;   // durable here since the last ACK of this stream
-  std::vector<Span> far;        // durable at the end since the last ACK
-  uint64_t duplicates = 0;      // events among `accepted` that were here already
-  std::vector<Reject> rejects;  // permanent; also listed in accepted
+  std::vector<Span> accepted;    // durable here since the last ACK of this stream
+  std::vector<Span> far;         // durable at the end since the last ACK
+  uint64_t duplicates = 0;       // events among `accepted` that were here already
+  std::vector<Reject> rejects;   // permanent; also listed in accepted
+  std::vector<uint64_t> staged;  // attempts: durable here, not published
   bool operator==(const Ack&) const = default;
 };
 /// Cumulative from zero per connection: EVENTS frames (header and body bytes) the sender may have sent in all. It may
@@ -129,6 +148,14 @@ struct CloseStream {
   StreamId stream;
   bool operator==(const CloseStream&) const = default;
 };
+/// Sender: the fate of what is staged. Every attempt of `publish` is published, all of it or nothing: its ranges and
+/// data are one commit. Attempts that are not known are ignored: they were decided before.
+struct Decide {
+  StreamId stream;
+  std::vector<uint64_t> publish;
+  std::vector<uint64_t> discard;
+  bool operator==(const Decide&) const = default;
+};
 struct Ping {
   uint64_t token = 0;
   bool operator==(const Ping&) const = default;
@@ -142,8 +169,8 @@ struct Goodbye {
   bool operator==(const Goodbye&) const = default;
 };
 
-using Frame =
-    std::variant<Hello, Refuse, Resume, Resumed, Events, Ack, Credit, Hold, Release, CloseStream, Ping, Pong, Goodbye>;
+using Frame = std::variant<Hello, Refuse, Resume, Resumed, Events, Ack, Credit, Hold, Release, CloseStream, Ping, Pong,
+                           Goodbye, Decide>;
 
 /// A frame ready to send: small fields first, then (EVENTS only) the packed blocks, shared and not copied.
 struct Encoded {

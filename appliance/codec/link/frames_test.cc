@@ -29,7 +29,8 @@ std::vector<Frame> all_frames() {
       Resume{{{a, 1000, 900}, {b, 0, 0}}},
       resumed,
       Events{a, 5, 3, 10, 30, 2, 1, true, Slice(std::string("some packed blocks")), 4},
-      Ack{a, spans, {{0, 3}}, 12, rejects},
+      Ack{a, spans, {{0, 3}}, 12, rejects, {}},
+      Ack{a, {}, {}, 0, {}, {1, UINT64_MAX}},
       Credit{1ULL << 33},
       Hold{b, "spool_full"},
       Release{b},
@@ -37,6 +38,8 @@ std::vector<Frame> all_frames() {
       Ping{99},
       Pong{100},
       Goodbye{"stopping"},
+      Decide{a, {7, 8}, {}},
+      Decide{a, {}, {UINT64_MAX}},
   };
 }
 

@@ -10,7 +10,8 @@ std::unique_ptr<Sender> Sender::make(SenderOptions options, Random& random) {
   return std::make_unique<SenderCore>(std::move(options), random);
 }
 
-SenderCore::SenderCore(SenderOptions options, Random& random) : options_(std::move(options)), random_(random) {
+SenderCore::SenderCore(SenderOptions options, Random& random)
+    : options_(std::move(options)), random_(random), attempt_base_(options_.strict ? random.next() >> 2 : 0) {
   for (const auto& r : options_.receivers) {
     SenderPeer& peer = peers_.emplace_back();
     peer.options = r;
@@ -46,12 +47,14 @@ SenderQueue& SenderCore::open(SourceIndex source, const SenderStream& stream) {
       break;
     }
   }
+  if (options_.strict) load_owners(s, stream);
   return s;
 }
 
 void SenderCore::start(Instant now) {
   now_ = now;
   started_ = true;
+  started_at_ = now;
   resume_until_ = now + options_.resume_timeout;
   for (size_t r = 0; r < peers_.size(); ++r) {
     peers_[r].away_since = now;
@@ -76,6 +79,7 @@ void SenderCore::finish() {
   for (StreamId id : dirty)
     if (SenderQueue* s = find(id)) advance(*s);
   pump();
+  flush_decisions();
   count_parked();
   bool wanted = false;
   for (size_t i = 0; i < sources_.size(); ++i) {
@@ -134,6 +138,7 @@ void SenderCore::on(ReceiverIndex r, const Ack& ack) {
   for (const Reject& reject : ack.rejects) note_reject(*s, reject);
   for (const Span& span : ack.accepted) cover(*s, span.first, span.last);
   for (const Span& span : ack.far) s->far_acked.add(span.first, span.last);
+  for (uint64_t attempt : ack.staged) staged(r, *s, attempt);
   s->duplicates += ack.duplicates;
   mark_dirty(*s);
   check_answers(r);
@@ -162,7 +167,7 @@ void SenderCore::on(ReceiverIndex r, const Hold& hold) {
   // It took nothing that is not acknowledged: what is on its way there is dropped, and free to go elsewhere.
   std::vector<Flying*> back;
   for (auto& [first, b] : s->batches)
-    if (b.at == r) back.push_back(&b);
+    if (b.at == r && !owns(b, r)) back.push_back(&b);
   for (Flying* b : back) {
     take_from_flight(*b);
     make_pending(*b);
@@ -251,11 +256,11 @@ void SenderCore::tick(Instant now) {
         if (late) drop(r, "no RESUMED within the request timeout");
         break;
       case ReceiverState::ready:
-        if (peer.awaits_answer() && late) {
+        if (awaits_answer(r) && late) {
           drop(r, "no progress within the request timeout");
         } else if (peer.overtaken_flight != 0 && now - peer.overtaken_at >= options_.request_timeout) {
           drop(r, "a batch stayed unanswered while later ones were acknowledged");
-        } else if (!peer.awaits_answer() && now - peer.heard_at >= options_.request_timeout / 3) {
+        } else if (!awaits_answer(r) && now - peer.heard_at >= options_.request_timeout / 3) {
           peer.pinged = true;
           peer.progress_at = now;
           send(r, Ping{random_.next()});
@@ -263,6 +268,7 @@ void SenderCore::tick(Instant now) {
     }
     expire(r);
   }
+  if (options_.strict) give_up_owners();
   if (started_ && !resume_over_ && now >= resume_until_) {
     resume_over_ = true;
     activate_all();
@@ -270,15 +276,24 @@ void SenderCore::tick(Instant now) {
   finish();
 }
 
+/// Whether the receiver must say something within the request timeout. One that was told to publish and holds a stream of
+/// ours has no room to do so: that may last, and PING alone tells whether it is there.
+bool SenderCore::awaits_answer(ReceiverIndex r) const {
+  const SenderPeer& peer = peers_[r];
+  if (peer.pinged) return true;
+  return peer.owed > 0 ? !holds_any(r) : !peer.in_flight.empty();
+}
+
 Instant SenderCore::deadline() const {
   Instant due = Instant::max();
   if (!started_) return due;
   if (!resume_over_) due = resume_until_;
-  for (const SenderPeer& peer : peers_) {
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    const SenderPeer& peer = peers_[r];
     Instant late = peer.progress_at + options_.request_timeout;
     if (peer.state == ReceiverState::idle) {
       due = std::min(due, peer.retry_at);
-    } else if (peer.state != ReceiverState::ready || peer.awaits_answer()) {
+    } else if (peer.state != ReceiverState::ready || awaits_answer(r)) {
       due = std::min(due, late);
     } else {
       due = std::min(due, peer.heard_at + options_.request_timeout / 3);
@@ -303,6 +318,9 @@ std::vector<ReceiverStatus> SenderCore::receivers() const {
     s.in_flight_batches = peer.in_flight.size();
     s.in_flight_bytes = peer.in_flight_bytes;
     s.uncertain_batches = peer.uncertain;
+    for (const auto& [id, q] : streams_)
+      s.owned_batches += static_cast<uint64_t>(std::count_if(
+          q.owners.begin(), q.owners.end(), [r = out.size() - 1](const auto& o) { return o.second.receiver == r; }));
     s.connects = peer.connects;
     s.failures = peer.failures;
     s.last_error = peer.last_error;

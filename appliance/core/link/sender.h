@@ -17,6 +17,8 @@
 //     TCP connect or HELLO, so that a receiver that drops sessions right after HELLO is backed off as well (L2).
 //   - A receiver that knows positions above all this stream ever handed out: Renew (amendment 3).
 //   - Health and window follow hop acknowledgements only; far ones only release sources.
+//   - Strict (sender_strict.cc): receivers only stage; one owner of each range is made durable (Own, owned()) before it
+//     alone is told to publish. So a lost receiver's staged batches go elsewhere at once, and an owner is waited for.
 //   - Balancing: smooth weighted round robin among receivers that are resumed, have credit and room in their window.
 #pragma once
 
@@ -53,6 +55,12 @@ struct SenderOptions {
   /// stored() says so, or, without `confirms_stored`, this long after Advanced. Sources store within a second.
   bool confirms_stored = false;
   Duration reject_linger = 10s;
+  /// Nothing is published twice, whatever is lost (amendment 17); costs a round trip and a sync more per batch.
+  bool strict = false;
+  /// Earlier runs were strict as well: nobody has published anything that no Owned or `published` tells of.
+  bool strict_before = false;
+  /// An owner unreachable for so long is given up: its ranges go elsewhere, counted as rerouted unasked.
+  Duration strict_give_up = Duration::max();
 };
 
 /// A run of consecutive blocks of one stream (port::Batch, kept apart because a core knows no port).
@@ -63,6 +71,13 @@ struct SenderBatch {
   uint64_t events = 0;
   Slice packed;
 };
+/// Positions that one receiver alone may publish, as recorded by Own.
+struct SenderOwned {
+  uint64_t first = 0;
+  uint64_t last = 0;
+  uint64_t attempt = 0;
+  std::string receiver;  // its address
+};
 struct SenderStream {
   StreamId stream;
   uint64_t settled = 0;
@@ -72,6 +87,8 @@ struct SenderStream {
   /// UINT64_MAX: the source cannot tell.
   uint64_t assigned = UINT64_MAX;
   std::vector<std::string> receivers;
+  std::vector<SenderOwned> owned;  // strict
+  uint64_t published = 0;          // strict: everything below is published, also if the source's cursor lags behind
 };
 
 namespace effect {
@@ -120,6 +137,16 @@ struct ReroutedUnasked {
   StreamId stream;
   uint64_t events;
 };
+/// Strict: record durably that this receiver alone may publish [first, last), in place of whatever was recorded of
+/// these positions, then say owned().
+struct Own {
+  SourceIndex source;
+  StreamId stream;
+  ReceiverIndex receiver;
+  uint64_t first;
+  uint64_t last;
+  uint64_t attempt;
+};
 struct Renew {
   SourceIndex source;
   StreamId stream;
@@ -127,9 +154,9 @@ struct Renew {
 /// A source that had no room has some again, or may begin: pull.
 struct Wanted {};
 }  // namespace effect
-using SenderEffect =
-    std::variant<effect::Connect, effect::Disconnect, effect::Send, effect::WillUse, effect::Advanced,
-                 effect::FarAdvanced, effect::Rejected, effect::ReroutedUnasked, effect::Renew, effect::Wanted>;
+using SenderEffect = std::variant<effect::Connect, effect::Disconnect, effect::Send, effect::WillUse, effect::Advanced,
+                                  effect::FarAdvanced, effect::Rejected, effect::ReroutedUnasked, effect::Own,
+                                  effect::Renew, effect::Wanted>;
 
 enum class ReceiverState : uint8_t { idle, connecting, resuming, ready };
 struct ReceiverStatus {
@@ -138,7 +165,8 @@ struct ReceiverStatus {
   uint64_t in_flight_batches = 0;
   uint64_t in_flight_bytes = 0;
   uint64_t uncertain_batches = 0;
-  uint64_t connects = 0;  // attempts
+  uint64_t owned_batches = 0;  // strict: it alone may publish them, and has not said that it did
+  uint64_t connects = 0;       // attempts
   uint64_t failures = 0;
   std::string last_error;
 };
@@ -168,6 +196,9 @@ class Sender {
   /// What ReroutedUnasked told of the stream is on disk.
   virtual void counted(SourceIndex source, StreamId stream, Instant now) = 0;
 
+  /// What Own asked for is on disk.
+  virtual void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) = 0;
+
   /// The source's cursor of the stream is durable up to `settled`, and so are the dead letters below it.
   virtual void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) = 0;
 
@@ -191,6 +222,8 @@ class Sender {
   virtual std::vector<ReceiverStatus> receivers() const = 0;
   virtual uint64_t unacked_events() const = 0;
   virtual uint64_t unacked_bytes() const = 0;
+  /// Strict: batches owned by a receiver that is configured no more. They wait for it, or for strict_give_up.
+  virtual uint64_t stranded_batches() const = 0;
 };
 
 }  // namespace ph::link

@@ -111,7 +111,8 @@ std::optional<ReceiverIndex> SenderCore::next_turn(const std::vector<ReceiverInd
 /// Everybody who may hold it already is one possible copy more.
 uint32_t SenderCore::copies(const Flying& b) const {
   const SenderQueue& s = *b.stream;
-  return static_cast<uint32_t>(b.maybe.size()) + (s.unasked > 0 && b.first < s.assigned ? 1 : 0);
+  const bool unknown = s.unasked > 0 && b.first < s.assigned && !(options_.strict && options_.strict_before);
+  return static_cast<uint32_t>(b.maybe.size()) + (unknown ? 1 : 0) + (s.given_up.intersects(b.first, b.last) ? 1 : 0);
 }
 
 /// Whether the stream has to wait for counted(). All that is pending is counted at once, each copy once, but only when
@@ -158,7 +159,8 @@ void SenderCore::launch(Flying& b, ReceiverIndex r) {
                                 .codec = 0,
                                 .wants_far = sources_[s.source].wants_far,
                                 .packed = b.packed,
-                                .far = sources_[s.source].wants_far ? s.far : 0});
+                                .far = sources_[s.source].wants_far ? s.far : 0,
+                                .attempt = options_.strict ? attempt_base_ + b.flight : 0});
   peer.sent += frame.size();
   effects_.emplace_back(effect::Send{r, std::move(frame)});
 }

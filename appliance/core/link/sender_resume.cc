@@ -24,11 +24,16 @@ void SenderCore::connected(ReceiverIndex receiver, const Hello& hello, Instant n
   now_ = now;
   SenderPeer& peer = peers_[receiver];
   if (peer.state != ReceiverState::connecting) return;
+  peer.reached = true;
+  if (options_.strict && !(hello.features & features::strict)) {
+    drop(receiver, "the receiver cannot stage: dedup = \"strict\" needs a newer one");
+    return finish();
+  }
   peer.state = ReceiverState::resuming;
   peer.reached = true;
   peer.node = hello.node;
   peer.progress_at = peer.heard_at = now;
-  peer.credit = peer.sent = 0;
+  peer.credit = peer.sent = peer.owed = 0;
   peer.pinged = false;
   peer.acked_flight = peer.overtaken_flight = 0;
   ask(receiver);
@@ -71,6 +76,7 @@ void SenderCore::on(ReceiverIndex r, const Resumed& resumed) {
   peer.state = ReceiverState::ready;
   peer.dropped_us = false;
   peer.retry_delay = options_.probe_min;
+  if (options_.strict) tell_owners(r);
   activate_all();
 }
 
@@ -87,12 +93,14 @@ bool SenderCore::resume_stream(ReceiverIndex r, SenderQueue& s, const Resumed::S
     if (peers_[other].node == peers_[r].node) possible = std::max(possible, s.use[other].sent_below);
   if (renewed_.contains(s.id)) {  // kept for its far acknowledgements alone
     for (const Span& span : told.far) s.far_acked.add(span.first, std::min(span.last, s.settled));
+    for (const Resumed::Staged& staged : told.staged) discard(r, s.id, staged.attempt);
     mark_dirty(s);
     return true;
   }
   if (below > possible) {
     // This node has forgotten what it once sent: numbers would be given out twice (amendment 3).
     effects_.emplace_back(effect::Renew{s.source, s.id});
+    for (const Resumed::Staged& staged : told.staged) discard(r, s.id, staged.attempt);
     renewed_.insert(s.id);
     forget_batches(s);
     // What it settled may not be at the end of its way yet: that is heard of under the old id alone.
@@ -111,6 +119,7 @@ bool SenderCore::resume_stream(ReceiverIndex r, SenderQueue& s, const Resumed::S
   for (const Span& span : told.accepted) cover(s, span.first, span.last);
   for (const Span& span : told.far) s.far_acked.add(span.first, std::min(span.last, below));
   resolve(r, s);
+  if (options_.strict) resume_owned(r, s, told);
   mark_dirty(s);
   return true;
 }
@@ -150,6 +159,7 @@ void SenderCore::lost(ReceiverIndex r, std::string reason) {
   // Two thirds, spread by half of that to both sides: never over the delay, and never in step with others.
   peer.retry_at = now_ + random_.jitter(peer.retry_delay * 2 / 3);
   peer.retry_delay = peer.retry_delay * 2;
+  if (options_.strict) lose_staged(r);
   if (!peer.in_flight.empty() && peer.uncertain == 0) {
     peer.lost_at = now_;
     peer.expired = false;
@@ -174,6 +184,7 @@ void SenderCore::lost(ReceiverIndex r, std::string reason) {
     bool held = std::any_of(s.use.begin(), s.use.end(), [](const Use& u) { return u.held; });
     it = held ? std::next(it) : held_streams_.erase(it);
   }
+  if (options_.strict) lose_owners(r);
   expire(r);
   activate_all();  // who waited for this one looks for another
 }

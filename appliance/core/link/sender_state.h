@@ -4,6 +4,7 @@
 //   sender_window.cc   batches: offered, covered, cut, acknowledged, settled
 //   sender_balance.cc  who gets what: pending batches to ready receivers; room
 //   sender_resume.cc   connections: probing, asking by RESUME, what is lost, what is resolved
+//   sender_strict.cc   strict: owners of what is staged, publish and discard
 //
 // Where a batch is:
 //   pending     to be sent; in no receiver's hands as far as anybody knows
@@ -11,6 +12,7 @@
 //   uncertain   was in flight at the receivers in `maybe`, whose connections were lost since, and which were not asked
 //               yet. With all of these expired (resume_timeout) it becomes pending as well, and counts as rerouted
 //   acked       covered; it stays without its bytes until everything before it is, too
+//   waiting     strict: part of it has an owner that may publish it, and that is not connected or has not answered yet
 #pragma once
 
 #include <deque>
@@ -61,6 +63,15 @@ struct Use {
   uint64_t known_below = 0;  // one past the greatest position it told of in RESUMED
 };
 
+/// Strict: who alone may publish a range, from the moment it said that it staged it.
+struct Owner {
+  uint64_t last = 0;
+  ReceiverIndex receiver = kNowhere;  // kNowhere: it is configured no more
+  uint64_t attempt = 0;
+  bool durable = false;  // recorded: it may be told
+  bool told = false;     // on its present connection
+};
+
 /// One stream.
 struct SenderQueue {
   StreamId id;
@@ -82,6 +93,9 @@ struct SenderQueue {
   std::map<uint64_t, Flying> batches;  // by first position; from settled on without a gap
   std::set<uint64_t> pending;          // first positions
   size_t pending_charge = 0;
+  std::map<uint64_t, Owner> owners;  // strict, by first position; they do not overlap
+  std::set<uint64_t> waiting;        // strict: first positions of batches that wait for an owner
+  RangeSet given_up;                 // strict: their owner was given up, and may have published them
   uint64_t next_ordinal = 0;
   uint64_t duplicates = 0;            // to be told in Advanced
   std::vector<Use> use;               // by receiver
@@ -109,6 +123,7 @@ struct SenderPeer {
   Instant heard_at{};
   bool pinged = false;
   uint64_t acked_flight = 0;      // the latest of its batches that it acknowledged
+  uint64_t owed = 0;              // strict: owners told to publish, over this connection
   uint64_t overtaken_flight = 0;  // the oldest in flight, when later ones are acknowledged already; 0: none
   Instant overtaken_at{};
   // across connections
@@ -124,7 +139,6 @@ struct SenderPeer {
   uint64_t connects = 0;
   uint64_t failures = 0;
   std::string last_error;
-  bool awaits_answer() const { return !in_flight.empty() || pinged; }
 };
 
 struct SenderSource {
@@ -147,6 +161,7 @@ class SenderCore final : public Sender {
   void progressed(ReceiverIndex receiver, Instant now) override;
   void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
   void counted(SourceIndex source, StreamId stream, Instant now) override;
+  void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) override;
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
   size_t room(SourceIndex source) const override;
@@ -158,6 +173,7 @@ class SenderCore final : public Sender {
   std::vector<ReceiverStatus> receivers() const override;
   uint64_t unacked_events() const override { return unacked_events_; }
   uint64_t unacked_bytes() const override { return unacked_bytes_; }
+  uint64_t stranded_batches() const override;
 
  private:
   // sender.cc
@@ -169,6 +185,7 @@ class SenderCore final : public Sender {
   void on(ReceiverIndex r, const Hold& hold);
   void on(ReceiverIndex r, const Release& release);
   void check_answers(ReceiverIndex r);
+  bool awaits_answer(ReceiverIndex r) const;
 
   // sender_window.cc
   void add_batch(SenderQueue& s, SenderBatch&& batch);
@@ -214,6 +231,25 @@ class SenderCore final : public Sender {
   Duration longest_delay(const SenderPeer& peer) const;
   void expire(ReceiverIndex r);
 
+  // sender_strict.cc
+  void load_owners(SenderQueue& s, const SenderStream& stream);
+  void staged(ReceiverIndex r, SenderQueue& s, uint64_t attempt);
+  void tell_owners(ReceiverIndex r);
+  void publish(SenderQueue& s, Owner& owner);
+  void discard(ReceiverIndex r, StreamId stream, uint64_t attempt);
+  std::map<uint64_t, Owner>::iterator forget_owner(SenderQueue& s, std::map<uint64_t, Owner>::iterator it);
+  void forget_owners(SenderQueue& s);
+  bool has_owner(const SenderQueue& s, uint64_t first, uint64_t last) const;
+  bool owns(const Flying& b, ReceiverIndex r) const;
+  void settle_owners(SenderQueue& s);
+  void release_waiting(SenderQueue& s);
+  void resume_owned(ReceiverIndex r, SenderQueue& s, const Resumed::Stream& told);
+  void lose_owners(ReceiverIndex r);
+  void lose_staged(ReceiverIndex r);
+  void give_up_owners();
+  bool holds_any(ReceiverIndex r) const;
+  void flush_decisions();
+
   SenderOptions options_;
   Random& random_;
   Instant now_{};
@@ -228,6 +264,9 @@ class SenderCore final : public Sender {
   std::deque<StreamId> active_;  // streams with something pending that may be sendable
   std::vector<StreamId> dirty_;
   uint64_t next_flight_ = 1;
+  uint64_t attempt_base_;  // attempt = base + flight; random, so that runs do not share numbers
+  Instant started_at_{};
+  std::map<std::pair<ReceiverIndex, StreamId>, Decide> decisions_;  // of this input
   uint64_t unacked_events_ = 0;
   uint64_t unacked_bytes_ = 0;
   size_t charged_ = 0;

@@ -32,6 +32,8 @@ void SenderCore::add_batch(SenderQueue& s, SenderBatch&& batch) {
   }
   if (s.acked.contains(b.first, b.last))
     acknowledge(b);
+  else if (has_owner(s, b.first, b.last))
+    s.waiting.insert(b.first);
   else
     make_pending(b);
 }
@@ -67,6 +69,7 @@ void SenderCore::cover(SenderQueue& s, uint64_t first, uint64_t last) {
     else if (b.pending)
       split(b);
   }
+  if (!s.owners.empty()) settle_owners(s);
 }
 
 void SenderCore::acknowledge(Flying& b) {
@@ -75,6 +78,7 @@ void SenderCore::acknowledge(Flying& b) {
   take_from_flight(b);
   no_longer_pending(b);
   forget_maybe(b);
+  s.waiting.erase(b.first);
   if (!b.sent) s.duplicates += b.events - b.rejected_events;  // it was there before this run sent it
   unacked_events_ -= b.events;
   unacked_bytes_ -= b.size;
@@ -229,6 +233,7 @@ void SenderCore::advance(SenderQueue& s) {
   if (s.settled != before) {
     s.acked.forget_below(s.settled);
     s.rejected.forget_below(s.settled);
+    s.given_up.forget_below(s.settled);
     uint64_t duplicates = std::min(s.duplicates, events);
     s.duplicates -= duplicates;
     effects_.emplace_back(effect::Advanced{s.source, s.id, s.settled, events, duplicates});
@@ -278,6 +283,7 @@ void SenderCore::forget_batches(SenderQueue& s) {
     charged_ -= b.charge();
   }
   s.batches.clear();
+  forget_owners(s);
   s.acked.clear();
   s.early_rejects.clear();
   s.next = s.settled;

@@ -91,6 +91,8 @@ const Table<Receiver>& receiver_table() {
           flag("insecure_plain", &Receiver::insecure_plain, "Allows to listen without TLS on other than loopback."),
           integer("connections_max", &Receiver::connections_max, 1, 100'000, "More are refused."),
           integer("categories_max", &Receiver::categories_max, 1, 1'000'000, "Events of further ones are refused."),
+          size("staging_max", &Receiver::staging_max, 1_MiB, 1024_GiB,
+               "Disk for what senders with dedup = \"strict\" have brought and not decided on yet; then they wait."),
           duration("stream_ttl", &Receiver::stream_ttl, std::chrono::hours(1), 365 * kDay,
                    "Silence after which a sender's stream is forgotten."),
           duration("keep", &Receiver::keep, 1s, 3650 * kDay, "Closed files that are older are deleted.").like("\"7d\""),
@@ -196,7 +198,12 @@ const Table<Upstream>& upstream_table() {
                    "How long a lost receiver is waited for before what it may hold goes to another one."),
           choice<Upstream, Dedup, Dedup>("dedup", &Upstream::dedup, {{"fast", Dedup::fast}, {"strict", Dedup::strict}},
                                          "fast: events that go to another receiver after resume_timeout may be there "
-                                         "twice, and are counted; strict: never twice."),
+                                         "twice, and are counted; strict: never twice, for a round trip and a sync "
+                                         "more: receivers stage, and one of them alone is told to publish."),
+          duration(
+              "strict_give_up", &Upstream::strict_give_up, 1s, std::chrono::hours(24 * 365),
+              "With dedup = \"strict\": a receiver that may have published something and is not reached for so long "
+              "is waited for no more; that goes elsewhere and is counted as maybe_duplicate. Default: never."),
           flag("tls", &Upstream::tls, "Default: true if there is a [tls] table.").like("true"),
           flag("insecure_plain", &Upstream::insecure_plain, "Allows to connect without TLS to other than loopback."),
           text("server_name", &Upstream::server_name,
@@ -404,7 +411,6 @@ const std::vector<NotBuilt>& not_built() {
       {"upstream.balance", "hash"},
       {"upstream.rate", ""},
       {"upstream.connections", "> 1"},
-      {"upstream.dedup", "\"strict\""},
       {"route.spool.keep", ""},
       {"route.spool.full", "\"drop_oldest\""},
       {"route.spool.full", "\"drop_newest\""},

@@ -54,6 +54,7 @@ struct Receiver {
   uint32_t connections_max = limits::kLinkConnectionsMax;
   uint32_t categories_max = limits::kCategoriesMax;
   Duration stream_ttl = limits::kStreamTtl;
+  Bytes staging_max{1ull << 30};
   std::optional<Duration> keep;
   std::optional<Bytes> max;
   std::vector<Category> categories;  // the first match counts; without a match: Category{}
@@ -83,7 +84,8 @@ struct Upstream {
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
   Dedup dedup = Dedup::fast;
-  std::optional<bool> tls;  // always set after parse()
+  std::optional<Duration> strict_give_up;  // dedup = strict; nullopt: never
+  std::optional<bool> tls;                 // always set after parse()
   bool insecure_plain = false;
   std::string server_name;  // empty: the address's host
 };

@@ -86,6 +86,7 @@ struct Intake::Arrival {
   IntakeCounters counted;
   std::map<size_t, IntakeCounters> direct;    // by route
   std::vector<link::Range> durable_end_here;  // placed in files, looped or refused: far with the commit
+  std::move_only_function<void(bool)> done;   // of publish()
 
   void need(commit::Participant* p) {
     if (std::find(needs.begin(), needs.end(), p) == needs.end()) needs.push_back(p);
@@ -135,15 +136,20 @@ link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settle
   return streams_->resume(key, settled);
 }
 
-bool Intake::take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
-                  uint64_t frame_bytes, const std::shared_ptr<IntakeClient>& client) {
+bool Intake::open_to(const link::StreamKey& key, const link::Events& events,
+                     const std::shared_ptr<IntakeClient>& client) {
   if (auto& owner = clients_[key]; owner.lock() != client) {  // a stream that had nothing to resume
     owner = client;
     held_.erase(key);
     hold_epochs_.erase(key);
   }
   auto epoch = hold_epochs_.find(key);
-  if (held_.contains(key) || events.hold_epoch != (epoch == hold_epochs_.end() ? 0 : epoch->second)) {
+  return !held_.contains(key) && events.hold_epoch == (epoch == hold_epochs_.end() ? 0 : epoch->second);
+}
+
+bool Intake::take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
+                  uint64_t frame_bytes, const std::shared_ptr<IntakeClient>& client) {
+  if (!open_to(key, events, client)) {
     client->consumed(frame_bytes);
     return true;
   }
@@ -151,9 +157,7 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   arrival->key = key;
   arrival->client = client;
   arrival->peer_site = peer_site;
-  arrival->wants_far = events.wants_far;
   arrival->frame_bytes = frame_bytes;
-  arrival->whole = {events.first, events.last};
 
   // The frame lives in the loop's read buffer: one copy, shared by everything below until the commit.
   Slice packed(std::string(events.packed.view()));
@@ -167,6 +171,31 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     client->consumed(frame_bytes);
     return true;
   }
+  return enter(arrival, events, packed);
+}
+
+void Intake::publish(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
+                     port::WriteBatch with, std::move_only_function<void(bool)> done) {
+  Slice packed(std::string(events.packed.view()));
+  if (std::string category = blocked_category(packed, events); !category.empty()) {
+    hold(key, SIZE_MAX, "category_blocked", std::move(category));
+    arm_retry();
+    return done(false);
+  }
+  auto arrival = std::make_shared<Arrival>();
+  arrival->key = key;
+  if (auto it = clients_.find(key); it != clients_.end()) arrival->client = it->second;
+  arrival->peer_site = peer_site;
+  arrival->entries = std::move(with);
+  arrival->done = std::move(done);
+  if (!enter(arrival, events, packed)) arrival->done(false);
+}
+
+/// From here on an arrival is part of the next commit. False: too many holes.
+bool Intake::enter(const std::shared_ptr<Arrival>& arrival, const link::Events& events, const Slice& packed) {
+  const link::StreamKey& key = arrival->key;
+  arrival->wants_far = events.wants_far;
+  arrival->whole = {events.first, events.last};
   streams_->far(key, 0, events.far);
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
@@ -189,6 +218,16 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
                        if (*alive) committed(arrival, outcome);
                      });
   return true;
+}
+
+bool Intake::has(const link::StreamKey& key, uint64_t first, uint64_t last) const {
+  const auto held = streams_->held(key, first, last);
+  return held.size() == 1 && held[0].first == first && held[0].last == last;
+}
+
+void Intake::hold_for_retry(const link::StreamKey& key, std::string_view reason) {
+  hold(key, SIZE_MAX, reason);
+  arm_retry();
 }
 
 /// The first category of the frame in whose place something else stands at this node; empty: none.
@@ -321,8 +360,10 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     hold(key, SIZE_MAX, outcome.error().code.name());
     arm_retry();
     if (client) client->consumed(arrival->frame_bytes);
+    if (arrival->done) arrival->done(false);
     return;
   }
+  if (arrival->done) arrival->done(true);
   streams_->commit(key, arrival->fresh);
   add(durable_, arrival->counted);
   for (const auto& [route, more] : arrival->direct) add(direct_durable_[route], more);

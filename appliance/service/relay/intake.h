@@ -85,6 +85,18 @@ class Intake {
             const std::shared_ptr<IntakeClient>& client);
   void close(const link::StreamKey& key);
 
+  // For what is staged before it is published (staging.h).
+  /// Whether all of [first, last) is accepted here.
+  bool has(const link::StreamKey& key, uint64_t first, uint64_t last) const;
+  /// Whether frames of the stream are taken from this session now; false: it was told HOLD, and this one is dropped.
+  bool open_to(const link::StreamKey& key, const link::Events& events, const std::shared_ptr<IntakeClient>& client);
+  /// Holds the stream for kRetryAfter.
+  void hold_for_retry(const link::StreamKey& key, std::string_view reason);
+  /// Takes what was staged, whoever speaks for its stream now; `with` becomes durable in the same commit. `done` gets
+  /// whether it did. If not, the stream is held, and the caller asks again.
+  void publish(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
+               port::WriteBatch with, std::move_only_function<void(bool)> done);
+
   /// Records of a route below `sequence` are durable at the end of their way: tells the senders that asked, once that
   /// is durable here. To be called at the start as well: what a crash kept from being told is told then.
   void far_reached(const std::string& route, uint64_t sequence);
@@ -105,6 +117,7 @@ class Intake {
     std::string blocked;  // category: waits until nothing stands in its place
     bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
+  bool enter(const std::shared_ptr<Arrival>& arrival, const link::Events& events, const Slice& packed);
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);

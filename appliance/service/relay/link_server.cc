@@ -22,6 +22,7 @@ class LinkServer::Session : public port::ConnectionHandler,
                      .site = server_.options_.site,
                      .target = {},
                      .incarnation = server_.options_.incarnation,
+                     .features = server_.staging_ ? link::features::strict : 0,
                      .wall_time = server_.loop_.wall_now()});
   }
 
@@ -55,6 +56,7 @@ class LinkServer::Session : public port::ConnectionHandler,
     pending.far.insert(pending.far.end(), ack.far.begin(), ack.far.end());
     pending.duplicates += ack.duplicates;
     pending.rejects.insert(pending.rejects.end(), ack.rejects.begin(), ack.rejects.end());
+    pending.staged.insert(pending.staged.end(), ack.staged.begin(), ack.staged.end());
     schedule_flush();
   }
   void hold(StreamId stream, std::string_view reason) override {
@@ -124,12 +126,14 @@ class LinkServer::Session : public port::ConnectionHandler,
     if (auto* hello = std::get_if<link::Hello>(&frame)) return on_hello(*hello);
     if (!ready_) return protocol_error("a frame before HELLO");
     if (auto* events = std::get_if<link::Events>(&frame)) {
-      if (!server_.intake_.take(key(events->stream), hello_.site, *events, bytes, shared_from_this()))
-        protocol_error("EVENTS that cannot be taken");
+      if (!take(*events, bytes)) protocol_error("EVENTS that cannot be taken");
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
       on_resume(*resume);
     } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
       server_.intake_.close(key(close->stream));
+      if (server_.staging_) server_.staging_->close(key(close->stream));
+    } else if (auto* decide = std::get_if<link::Decide>(&frame)) {
+      if (server_.staging_) server_.staging_->decide(key(decide->stream), *decide);
     } else if (auto* ping = std::get_if<link::Ping>(&frame)) {
       send(link::Pong{ping->token});
     } else if (auto* bye = std::get_if<link::Goodbye>(&frame)) {
@@ -141,6 +145,16 @@ class LinkServer::Session : public port::ConnectionHandler,
     } else if (!std::holds_alternative<link::Pong>(frame)) {
       protocol_error("a frame that only a receiver sends");
     }
+  }
+
+  bool take(const link::Events& events, size_t bytes) {
+    const link::StreamKey stream = key(events.stream);
+    if (events.attempt == 0) return server_.intake_.take(stream, hello_.site, events, bytes, shared_from_this());
+    return server_.staging_ && server_.staging_->stage(stream, hello_.site, events, bytes, shared_from_this());
+  }
+
+  bool writing(StreamId stream) const {
+    return server_.intake_.writing(key(stream)) || (server_.staging_ && server_.staging_->writing(key(stream)));
   }
 
   void on_hello(const link::Hello& hello) {
@@ -160,9 +174,9 @@ class LinkServer::Session : public port::ConnectionHandler,
   /// What an older connection brought may still be on its way to the disk: the answer waits for it, so that "not here"
   /// is final. Answers leave in the order of the questions.
   void on_resume(const link::Resume& resume) {
-    bool writing = std::any_of(resume.streams.begin(), resume.streams.end(),
-                               [this](const auto& s) { return server_.intake_.writing(key(s.stream)); });
-    if (!writing && resumes_waiting_ == 0) return answer_resume(resume);
+    const bool waits =
+        std::any_of(resume.streams.begin(), resume.streams.end(), [this](const auto& s) { return writing(s.stream); });
+    if (!waits && resumes_waiting_ == 0) return answer_resume(resume);
     ++resumes_waiting_;
     server_.intake_.after_writes([weak = weak_from_this(), resume] {
       auto self = weak.lock();
@@ -174,8 +188,10 @@ class LinkServer::Session : public port::ConnectionHandler,
 
   void answer_resume(const link::Resume& resume) {
     link::Resumed answer;
-    for (const auto& s : resume.streams)
-      answer.streams.push_back(server_.intake_.resume(key(s.stream), s.settled, weak_from_this()));
+    for (const auto& s : resume.streams) {
+      auto& told = answer.streams.emplace_back(server_.intake_.resume(key(s.stream), s.settled, weak_from_this()));
+      if (server_.staging_) told.staged = server_.staging_->staged(key(s.stream));
+    }
     send(answer);
     flush();
   }
@@ -219,8 +235,14 @@ class LinkServer::Session : public port::ConnectionHandler,
   uint64_t granted_ = 0;
 };
 
-LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake)
-    : options_(std::move(options)), loop_(loop), network_(network), intake_(intake), ticker_(loop.make_timer()) {}
+LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake,
+                       Staging* staging)
+    : options_(std::move(options)),
+      loop_(loop),
+      network_(network),
+      intake_(intake),
+      staging_(staging),
+      ticker_(loop.make_timer()) {}
 
 LinkServer::~LinkServer() {
   *alive_ = false;

@@ -19,6 +19,7 @@
 #include "port/loop.h"
 #include "port/network.h"
 #include "service/relay/intake.h"
+#include "service/relay/staging.h"
 
 namespace ph::relay {
 
@@ -48,7 +49,8 @@ class LinkServer {
   static constexpr size_t kAcceptsASecond = 150;  // more wait in the kernel: 2,000 agents may come back at once (L2)
   static constexpr Duration kIdleTimeout = 90s;   // a sender pings long before
 
-  LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake);
+  /// Without `staging` (nullable) strict senders are not served.
+  LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake, Staging* staging);
   ~LinkServer();
   Result<> start();
   /// Says GOODBYE to everybody and accepts nobody from now on.
@@ -68,6 +70,7 @@ class LinkServer {
   port::Loop& loop_;
   port::Network& network_;
   Intake& intake_;
+  Staging* staging_;
   std::unique_ptr<port::Listener> listener_;
   std::map<Session*, std::shared_ptr<Session>> sessions_;
   std::map<std::pair<NodeId, uint64_t>, Session*> channels_;

@@ -133,7 +133,7 @@ struct RelayTest : testing::Test {
     intake->load().value();
     server = std::make_unique<LinkServer>(
         LinkServerOptions{.bind = kAt, .tls = nullptr, .self = kFar, .name = "far", .site = "fra", .incarnation = 9},
-        loop, network, *intake);
+        loop, network, *intake, nullptr);
     server->start().value();
   }
   void stop_receiver() {

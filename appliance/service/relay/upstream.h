@@ -13,6 +13,7 @@
 #include "port/event_source.h"
 #include "port/loop.h"
 #include "port/network.h"
+#include "service/relay/owners.h"
 
 namespace ph::relay {
 
@@ -29,6 +30,8 @@ struct UpstreamOptions {
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
   Duration connect_timeout = 1s;
+  std::unique_ptr<Owners> owners;  // dedup = "strict"; loaded
+  Duration strict_give_up = Duration::max();
   NodeId self;
   std::string node_name;
   std::string site;
@@ -41,7 +44,8 @@ struct UpstreamStatus {
   std::vector<std::string> peers;  // name of the node behind each receiver, as last heard
   uint64_t unacked_events = 0;
   uint64_t unacked_bytes = 0;
-  uint64_t renewed = 0;  // streams, since the start: a receiver knew more of them than this node
+  uint64_t stranded_batches = 0;  // strict: of receivers that are configured no more
+  uint64_t renewed = 0;           // streams, since the start: a receiver knew more of them than this node
 };
 
 class Upstream {

@@ -1,0 +1,284 @@
+#include "service/relay/staging.h"
+
+#include <algorithm>
+
+#include "base/coding.h"
+#include "base/log.h"
+#include "service/relay/packed.h"
+
+namespace ph::relay {
+namespace {
+
+constexpr std::string_view kPrefix = "g/";
+constexpr char kVersion = 1;
+constexpr char kWantsFar = 1;
+constexpr size_t kStreamKey = 32;
+
+std::string entry_key(const link::StreamKey& key, uint64_t attempt) {
+  std::string out(kPrefix);
+  out += link::store_key(key).substr(2);  // without r/
+  put_key(out, attempt);
+  return out;
+}
+
+std::string encode_entry(uint64_t sequence, link::Range range) {
+  std::string out(1, kVersion);
+  put_varint(out, sequence);
+  put_varint(out, range.first);
+  put_varint(out, range.last - range.first);
+  return out;
+}
+
+std::string encode_record(const std::string& peer_site, const link::Events& e) {
+  std::string out(1, kVersion);
+  out.reserve(e.packed.size() + 64);
+  out.push_back(e.wants_far ? kWantsFar : 0);
+  for (uint64_t n : {e.settled, e.far, e.first, e.last - e.first, e.events}) put_varint(out, n);
+  put_sized(out, peer_site);
+  out.append(e.packed.view());
+  return out;
+}
+
+/// `packed` becomes a view into `record`.
+bool decode_record(ByteView record, std::string& peer_site, link::Events& e) {
+  Reader in(record);
+  if (in.fixed<char>() != kVersion) return false;
+  e.wants_far = in.fixed<char>() & kWantsFar;
+  for (uint64_t* n : {&e.settled, &e.far, &e.first, &e.last, &e.events}) *n = in.varint();
+  e.last += e.first;
+  peer_site = std::string(in.sized());
+  if (!in.ok() || e.last <= e.first) return false;
+  e.packed = Slice(nullptr, in.rest());
+  return true;
+}
+
+}  // namespace
+
+Staging::Staging(std::unique_ptr<spool::SegmentLog> log, uint64_t bytes_max, Intake& intake, port::Loop& loop,
+                 port::KeyedStore& store, commit::Committer& committer)
+    : log_(std::move(log)),
+      bytes_max_(bytes_max),
+      intake_(intake),
+      loop_(loop),
+      store_(store),
+      committer_(committer),
+      retry_(loop.make_timer()) {}
+
+Staging::~Staging() {
+  *alive_ = false;
+}
+
+Result<> Staging::load() {
+  Result<> good;
+  PH_TRY(store_.scan(kPrefix, [&](ByteView at, ByteView value) {
+    Reader in(value);
+    Entry entry;
+    const char version = in.fixed<char>();
+    entry.sequence = in.varint();
+    entry.range.first = in.varint();
+    entry.range.last = entry.range.first + in.varint();
+    entry.durable = true;
+    auto node = NodeId::from_bytes(at.substr(kPrefix.size(), 16));
+    if (version != kVersion || !in.ok() || !node || at.size() != kPrefix.size() + kStreamKey + 8) {
+      good = fail(link::errors::malformed, "store key " + to_hex(at));
+      return false;
+    }
+    const char* p = at.data() + kPrefix.size() + 16;
+    const link::StreamKey key{*node, load_key(p), StreamId{load_key(p + 8)}};
+    kept_.insert(entry.sequence);
+    streams_[key].emplace(load_key(p + 16), std::move(entry));
+    ++stats_.batches;
+    return true;
+  }));
+  PH_TRY(std::move(good));
+  log_->release_below(kept_.empty() ? log_->durable_end() : *kept_.begin());
+  return {};
+}
+
+bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
+                    uint64_t frame_bytes, const std::shared_ptr<IntakeClient>& client) {
+  // What is all here already is acknowledged by the intake, which knows.
+  if (intake_.has(key, events.first, events.last)) return intake_.take(key, peer_site, events, frame_bytes, client);
+  if (!intake_.open_to(key, events, client)) {
+    client->consumed(frame_bytes);
+    return true;
+  }
+  if (!for_each_block(events.packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) return false;
+  Entries& entries = streams_[key];
+  if (entries.contains(events.attempt)) return false;
+  if (log_->stats().bytes >= bytes_max_) {
+    intake_.hold_for_retry(key, "staging_full");
+    client->consumed(frame_bytes);
+    return true;
+  }
+  std::string record = encode_record(peer_site, events);
+  if (record.size() > limits::kRecordMax) return false;
+  Entry& entry = entries[events.attempt];
+  entry.range = {events.first, events.last};
+  if (in_memory_ + record.size() <= kMemory) {
+    entry.record = record;
+    in_memory_ += record.size();
+  }
+  entry.sequence = log_->append(Slice(std::move(record)), events.events, loop_.wall_now());
+  kept_.insert(entry.sequence);
+  ++stats_.batches;
+  port::WriteBatch batch;
+  batch.put(entry_key(key, events.attempt), encode_entry(entry.sequence, entry.range));
+  committer_.request({log_.get()}, std::move(batch),
+                     [this, alive = alive_, key, attempt = events.attempt, frame_bytes,
+                      weak = std::weak_ptr(client)](const Result<>& outcome) {
+                       if (!*alive) return;
+                       auto to = weak.lock();
+                       if (outcome) {
+                         auto stream = streams_.find(key);
+                         if (stream != streams_.end())
+                           if (auto it = stream->second.find(attempt); it != stream->second.end()) {
+                             it->second.durable = true;
+                             ++stats_.staged;
+                             if (to) to->acknowledge(key.stream, {.stream = key.stream, .staged = {attempt}});
+                           }
+                       } else {
+                         log_error("staging_not_durable", {{"error", outcome.error().to_string()}});
+                         forget(key, attempt);
+                         intake_.hold_for_retry(key, outcome.error().code.name());
+                       }
+                       if (to) to->consumed(frame_bytes);
+                     });
+  return true;
+}
+
+bool Staging::writing(const link::StreamKey& key) const {
+  auto it = streams_.find(key);
+  return it != streams_.end() &&
+         std::any_of(it->second.begin(), it->second.end(), [](const auto& e) { return !e.second.durable; });
+}
+
+std::vector<link::Resumed::Staged> Staging::staged(const link::StreamKey& key) const {
+  std::vector<link::Resumed::Staged> out;
+  auto it = streams_.find(key);
+  if (it == streams_.end()) return out;
+  for (const auto& [attempt, entry] : it->second)
+    if (entry.durable) out.push_back({attempt, entry.range.first, entry.range.last});
+  return out;
+}
+
+void Staging::decide(const link::StreamKey& key, const link::Decide& decide) {
+  auto stream = streams_.find(key);
+  if (stream == streams_.end()) return;
+  for (uint64_t attempt : decide.publish)
+    if (auto it = stream->second.find(attempt); it != stream->second.end() && it->second.durable) publish(key, attempt);
+  for (uint64_t attempt : decide.discard) discard(key, attempt);
+}
+
+void Staging::publish(const link::StreamKey& key, uint64_t attempt) {
+  Entry& entry = streams_.at(key).at(attempt);
+  if (std::exchange(entry.publishing, true)) return;
+  auto record = read(entry);
+  std::string peer_site;
+  link::Events events;
+  events.stream = key.stream;
+  if (!record || !decode_record(*record, peer_site, events) || events.first != entry.range.first ||
+      events.last != entry.range.last) {
+    // Its sender still has the events: without an answer it ends the connection, and RESUMED will not list this one.
+    log_error("staged_batch_lost", {{"sender", key.sender.hex()},
+                                    {"first", entry.range.first},
+                                    {"last", entry.range.last},
+                                    {"error", record ? "malformed" : record.error().to_string()}});
+    ++stats_.lost;
+    discard(key, attempt);
+    return;
+  }
+  port::WriteBatch with;
+  with.remove(entry_key(key, attempt));
+  intake_.publish(key, peer_site, events, std::move(with), [this, alive = alive_, key, attempt](bool durable) {
+    if (*alive) published(key, attempt, durable);
+  });
+}
+
+void Staging::published(const link::StreamKey& key, uint64_t attempt, bool durable) {
+  if (durable) {
+    ++stats_.published;
+    return forget(key, attempt);
+  }
+  auto stream = streams_.find(key);
+  if (stream == streams_.end()) return;
+  auto it = stream->second.find(attempt);
+  if (it == stream->second.end()) return;
+  it->second.publishing = false;
+  again_.insert({key, attempt});
+  if (!retry_->pending()) retry_->start(kRetryAfter, [this] { retry(); });
+}
+
+void Staging::retry() {
+  for (const auto& [key, attempt] : std::exchange(again_, {})) {
+    auto stream = streams_.find(key);
+    if (stream != streams_.end() && stream->second.contains(attempt)) publish(key, attempt);
+  }
+}
+
+void Staging::discard(const link::StreamKey& key, uint64_t attempt) {
+  auto stream = streams_.find(key);
+  if (stream == streams_.end()) return;
+  auto it = stream->second.find(attempt);
+  if (it == stream->second.end()) return;
+  const uint64_t sequence = it->second.sequence;
+  drop_copy(it->second);
+  stream->second.erase(it);
+  if (stream->second.empty()) streams_.erase(stream);
+  --stats_.batches;
+  ++stats_.discarded;
+  port::WriteBatch batch;
+  batch.remove(entry_key(key, attempt));
+  committer_.request_alone(std::move(batch), [this, alive = alive_, sequence] {
+    if (*alive) release(sequence);
+  });
+}
+
+void Staging::close(const link::StreamKey& key) {
+  auto stream = streams_.find(key);
+  if (stream == streams_.end()) return;
+  std::vector<uint64_t> attempts;
+  for (const auto& [attempt, entry] : stream->second) attempts.push_back(attempt);
+  for (uint64_t attempt : attempts) discard(key, attempt);
+}
+
+Result<std::string> Staging::read(const Entry& entry) {
+  if (!entry.record.empty()) return entry.record;
+  auto cursor = log_->read_from(entry.sequence);
+  PH_ASSIGN(auto record, cursor->next());
+  if (!record || record->sequence != entry.sequence || record->damaged)
+    return fail(spool::errors::damaged, "record " + std::to_string(entry.sequence) + " of the staging log");
+  return std::string(record->block.view());
+}
+
+void Staging::drop_copy(Entry& entry) {
+  in_memory_ -= entry.record.size();
+  entry.record = {};
+}
+
+/// The entry is gone from the store, or never got there.
+void Staging::forget(const link::StreamKey& key, uint64_t attempt) {
+  auto stream = streams_.find(key);
+  if (stream == streams_.end()) return;
+  auto it = stream->second.find(attempt);
+  if (it == stream->second.end()) return;
+  const uint64_t sequence = it->second.sequence;
+  drop_copy(it->second);
+  stream->second.erase(it);
+  if (stream->second.empty()) streams_.erase(stream);
+  --stats_.batches;
+  release(sequence);
+}
+
+void Staging::release(uint64_t sequence) {
+  kept_.erase(sequence);
+  log_->release_below(kept_.empty() ? log_->durable_end() : std::min(*kept_.begin(), log_->durable_end()));
+}
+
+StagingStats Staging::stats() const {
+  StagingStats s = stats_;
+  s.bytes = log_->stats().bytes;
+  return s;
+}
+
+}  // namespace ph::relay

@@ -1,0 +1,94 @@
+// Staging: what strict senders brought and nobody decided on yet (amendment 17). Behind the link server, before the
+// intake; on the event plane's loop.
+//
+//   EVENTS with an attempt -> one record of the staging log and one entry in the store, in a group commit -> ACK.staged
+//   DECIDE publish         -> the record goes through the intake as if it had just come; its entry goes with that
+//   commit DECIDE discard         -> the entry goes
+//
+// Nothing staged is published otherwise, however long it stays. It stays over restarts, is told of in RESUMED, and goes
+// when its stream is closed or forgotten (stream_ttl).
+//
+// In the store: g/ <the stream's key as in r/...> <u64 attempt, big-endian>, value:
+//   u8 version 1, varint record's sequence in the log, varint first, varint length
+// A record of the log: u8 version 1, u8 flags (bit 0 wants_far), varint settled, varint far, varint first, varint
+// length,
+//   varint events, sized site of the peer, then the packed blocks to the end.
+//
+// Bounds: the log up to `bytes_max` (over it streams are held), copies in memory up to kMemory (then read again).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "service/relay/intake.h"
+
+namespace ph::relay {
+
+struct StagingStats {
+  uint64_t batches = 0;
+  uint64_t bytes = 0;      // of the log, on disk
+  uint64_t staged = 0;     // batches, since the start
+  uint64_t published = 0;  // of those
+  uint64_t discarded = 0;
+  uint64_t lost = 0;  // records that could not be read again: the sender was told that they are not here
+};
+
+class Staging {
+ public:
+  static constexpr Duration kRetryAfter = std::chrono::seconds(1);
+  static constexpr size_t kMemory = 32 * 1024 * 1024;
+
+  Staging(std::unique_ptr<spool::SegmentLog> log, uint64_t bytes_max, Intake& intake, port::Loop& loop,
+          port::KeyedStore& store, commit::Committer& committer);
+  ~Staging();
+  /// Reads what the store knows. Errors: of the store, link.malformed (names the key).
+  Result<> load();
+
+  /// Takes an EVENTS frame with an attempt. False: it is malformed and the session must end.
+  bool stage(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
+             const std::shared_ptr<IntakeClient>& client);
+  void decide(const link::StreamKey& key, const link::Decide& decide);
+  /// Whether something of the stream is being staged.
+  bool writing(const link::StreamKey& key) const;
+  std::vector<link::Resumed::Staged> staged(const link::StreamKey& key) const;
+  /// The stream is no more.
+  void close(const link::StreamKey& key);
+  StagingStats stats() const;
+
+ private:
+  struct Entry {
+    uint64_t sequence = 0;
+    link::Range range;
+    std::string record;  // empty: to be read from the log
+    bool durable = false;
+    bool publishing = false;
+  };
+  using Entries = std::map<uint64_t, Entry>;  // by attempt
+  void publish(const link::StreamKey& key, uint64_t attempt);
+  void published(const link::StreamKey& key, uint64_t attempt, bool durable);
+  void discard(const link::StreamKey& key, uint64_t attempt);
+  Result<std::string> read(const Entry& entry);
+  void drop_copy(Entry& entry);
+  void forget(const link::StreamKey& key, uint64_t attempt);
+  void release(uint64_t sequence);
+  void retry();
+
+  std::unique_ptr<spool::SegmentLog> log_;
+  uint64_t bytes_max_;
+  Intake& intake_;
+  port::Loop& loop_;
+  port::KeyedStore& store_;
+  commit::Committer& committer_;
+  std::map<link::StreamKey, Entries> streams_;
+  std::set<uint64_t> kept_;  // sequences of records with an entry, durable or on its way
+  size_t in_memory_ = 0;
+  std::set<std::pair<link::StreamKey, uint64_t>> again_;  // told to publish, and the commit failed
+  std::unique_ptr<port::Timer> retry_;
+  StagingStats stats_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ph::relay
