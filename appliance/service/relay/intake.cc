@@ -1,6 +1,7 @@
 #include "service/relay/intake.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/coding.h"
 #include "base/limits.h"
@@ -129,21 +130,17 @@ Result<> Intake::load() {
 }
 
 link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client) {
-  clients_[key] = std::move(client);
-  held_.erase(key);
-  hold_epochs_.erase(key);
+  if (auto alive = client.lock()) speaker(key, alive);
   return streams_->resume(key, settled);
 }
 
 bool Intake::take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
                   uint64_t frame_bytes, const std::shared_ptr<IntakeClient>& client) {
-  if (auto& owner = clients_[key]; owner.lock() != client) {  // a stream that had nothing to resume
-    owner = client;
-    held_.erase(key);
-    hold_epochs_.erase(key);
-  }
-  auto epoch = hold_epochs_.find(key);
-  if (held_.contains(key) || events.hold_epoch != (epoch == hold_epochs_.end() ? 0 : epoch->second)) {
+  Speaker& from = speaker(key, client);
+  auto held = held_.find(key);
+  if (held != held_.end() || events.hold_epoch != from.epoch) {
+    // HOLD waits until nothing of the stream is being written; then everybody is told who speaks by then.
+    if (held != held_.end() && held->second.said && !from.told) tell_hold(from, key.stream, "held");
     client->consumed(frame_bytes);
     return true;
   }
@@ -155,8 +152,7 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   arrival->frame_bytes = frame_bytes;
   arrival->whole = {events.first, events.last};
 
-  // The frame lives in the loop's read buffer: one copy, shared by everything below until the commit.
-  Slice packed(std::string(events.packed.view()));
+  const Slice& packed = events.packed;  // shared by everything below until the commit
   if (!for_each_block(packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) {
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
@@ -352,21 +348,45 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
 
 void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked) {
   if (held_.contains(key)) return;
-  uint32_t epoch = ++hold_epochs_[key];
-  held_[key] = {route, epoch, std::move(blocked), false};
+  uint64_t serial = next_hold_++;
+  held_[key] = {route, serial, std::move(blocked), false};
   // HOLD promises that what is not acknowledged is not here: batches of the stream that wait for their commit come
   // first.
-  if (!streams_->writing(key)) return say_hold(key, epoch, reason);
-  after_writes([this, key, epoch, why = std::string(reason)] { say_hold(key, epoch, why); });
+  if (!streams_->writing(key)) return say_hold(key, serial, std::string(reason));
+  after_writes([this, key, serial, why = std::string(reason)] { say_hold(key, serial, why); });
 }
 
-void Intake::say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason) {
+void Intake::say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason) {
   auto held = held_.find(key);
-  if (held == held_.end() || held->second.epoch != epoch || held->second.said) return;  // another session speaks now
+  if (held == held_.end() || held->second.serial != serial || held->second.said) return;
   held->second.said = true;
-  auto it = clients_.find(key);
-  if (it == clients_.end()) return;
-  if (auto client = it->second.lock()) client->hold(key.stream, reason);
+  auto it = speakers_.find(key);
+  if (it == speakers_.end()) return;
+  for (Speaker& s : it->second) tell_hold(s, key.stream, reason);
+}
+
+void Intake::tell_hold(Speaker& speaker, StreamId stream, std::string_view reason) {
+  auto client = speaker.client.lock();
+  if (!client) return;
+  speaker.told = true;
+  ++speaker.epoch;
+  client->hold(stream, reason);
+}
+
+Intake::Speaker& Intake::speaker(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client) {
+  auto& all = speakers_[key];
+  for (Speaker& s : all)
+    if (!s.client.owner_before(client) && !client.owner_before(s.client)) return s;
+  std::erase_if(all, [](const Speaker& s) { return s.client.expired(); });
+  return all.emplace_back(Speaker{client});
+}
+
+std::shared_ptr<IntakeClient> Intake::anybody(const link::StreamKey& key) const {
+  auto it = speakers_.find(key);
+  if (it == speakers_.end()) return nullptr;
+  for (auto s = it->second.rbegin(); s != it->second.rend(); ++s)
+    if (auto client = s->client.lock()) return client;
+  return nullptr;
 }
 
 void Intake::after_writes(port::Task task) {
@@ -393,17 +413,19 @@ void Intake::release_held() {
     }
     link::StreamKey key = it->first;
     it = held_.erase(it);
-    auto client = clients_.find(key);
-    if (client == clients_.end()) continue;
-    if (auto session = client->second.lock()) session->release(key.stream);
+    auto speakers = speakers_.find(key);
+    if (speakers == speakers_.end()) continue;
+    for (Speaker& s : speakers->second) {
+      auto session = s.client.lock();
+      if (std::exchange(s.told, false) && session) session->release(key.stream);
+    }
   }
   if (!held_.empty()) arm_retry();
 }
 
 void Intake::close(const link::StreamKey& key) {
-  clients_.erase(key);
+  speakers_.erase(key);
   held_.erase(key);
-  hold_epochs_.erase(key);
   if (!streams_->close(key)) return;
   port::WriteBatch entries;
   entries.remove(link::store_key(key));
@@ -450,18 +472,14 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
 }
 
 void Intake::tell_far(const std::map<link::StreamKey, link::Ack>& acks) {
-  for (const auto& [key, ack] : acks) {
-    auto it = clients_.find(key);
-    if (it == clients_.end()) continue;
-    if (auto client = it->second.lock()) client->acknowledge(key.stream, ack);
-  }
+  for (const auto& [key, ack] : acks)
+    if (auto client = anybody(key)) client->acknowledge(key.stream, ack);
 }
 
 void Intake::sweep_idle() {
   auto before = loop_.wall_now() - std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_ttl);
   for (const link::StreamKey& key : streams_->idle_since(before)) {
-    auto it = clients_.find(key);
-    if (it != clients_.end() && !it->second.expired()) continue;
+    if (anybody(key)) continue;
     log_info("stream_forgotten", {{"sender", key.sender.hex()}, {"stream", key.stream.value}});
     close(key);
   }

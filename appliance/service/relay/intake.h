@@ -78,9 +78,10 @@ class Intake {
   bool writing(const link::StreamKey& key) const { return streams_->writing(key); }
   /// Runs `task` when all that is being written now, or waits for it, is durable or given up.
   void after_writes(port::Task task);
-  /// The session that speaks for a stream from now on; what was held for an older one is held no more.
+  /// A session that speaks for a stream from now on, beside others that may (connections of one sender).
   link::Resumed::Stream resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client);
-  /// Takes an EVENTS frame of `frame_bytes`. False: it breaks a bound (holes without end) and the session must end.
+  /// Takes an EVENTS frame of `frame_bytes`, whose `packed` owns its bytes and is not compressed. False: it breaks a
+  /// bound (holes without end) and the session must end.
   bool take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
             const std::shared_ptr<IntakeClient>& client);
   void close(const link::StreamKey& key);
@@ -99,9 +100,15 @@ class Intake {
  private:
   struct Placed;
   struct Arrival;
+  /// A session that brought something of a stream, or asked about it.
+  struct Speaker {
+    std::weak_ptr<IntakeClient> client;
+    uint32_t epoch = 0;  // HOLDs of the stream said to it
+    bool told = false;   // of the present HOLD
+  };
   struct Held {
-    size_t route = 0;  // SIZE_MAX: waits for retry_ alone
-    uint32_t epoch = 0;
+    size_t route = 0;     // SIZE_MAX: waits for retry_ alone
+    uint64_t serial = 0;  // which hold
     std::string blocked;  // category: waits until nothing stands in its place
     bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
@@ -112,7 +119,10 @@ class Intake {
   bool looped(const event::Block& block) const;
   std::string blocked_category(const Slice& packed, const link::Events& events) const;
   void hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked = {});
-  void say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason);
+  void say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason);
+  static void tell_hold(Speaker& speaker, StreamId stream, std::string_view reason);
+  Speaker& speaker(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client);
+  std::shared_ptr<IntakeClient> anybody(const link::StreamKey& key) const;
   void release_held();
   void tell_far(const std::map<link::StreamKey, link::Ack>& acks);
   void arm_retry();
@@ -125,11 +135,11 @@ class Intake {
   commit::Committer& committer_;
   chunk::FilesSink* sink_;
   std::unique_ptr<link::ReceiverStreams> streams_;
-  std::map<link::StreamKey, std::weak_ptr<IntakeClient>> clients_;
+  std::map<link::StreamKey, std::vector<Speaker>> speakers_;
   std::map<link::StreamKey, Held> held_;
-  std::map<link::StreamKey, uint32_t> hold_epochs_;  // HOLDs sent on the stream's present connection
-  std::map<std::string, uint64_t> far_again_;        // by route: far_reached() whose commit failed
-  IntakeCounters counters_;                          // with what is on its way to the disk: what a commit will store
+  uint64_t next_hold_ = 1;
+  std::map<std::string, uint64_t> far_again_;  // by route: far_reached() whose commit failed
+  IntakeCounters counters_;                    // with what is on its way to the disk: what a commit will store
   std::vector<IntakeCounters> direct_;
   IntakeCounters durable_;
   std::vector<IntakeCounters> direct_durable_;
