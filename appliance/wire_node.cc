@@ -38,6 +38,18 @@ agent::Oversize oversize(settings::Oversize from) {
   return agent::Oversize::split;
 }
 
+spool::Overflow overflow(settings::Full from) {
+  switch (from) {
+    case settings::Full::block:
+      return spool::Overflow::keep_all;
+    case settings::Full::drop_oldest:
+      return spool::Overflow::drop_oldest;
+    case settings::Full::drop_newest:
+      return spool::Overflow::drop_newest;
+  }
+  return spool::Overflow::keep_all;
+}
+
 std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
   std::vector<route::Rule> out;
   for (const auto& r : routes) out.push_back({r.categories, r.topics});
@@ -118,7 +130,7 @@ Node::~Node() {
 
 bool Node::RouteSpool::full() const {
   if (bytes_max == 0) return false;
-  return std::any_of(sources.begin(), sources.end(),
+  return std::any_of(blocking.begin(), blocking.end(),
                      [this](const auto& s) { return s->counters().queued_bytes >= bytes_max; });
 }
 
@@ -217,11 +229,20 @@ Result<> Node::open_spools() {
     for (const auto& t : r.to) targets.push_back(t.name());
     s.retention = std::make_unique<spool::LogRetention>(*s.log, targets);
     if (r.spool.max) s.bytes_max = r.spool.max->value;
-    for (const std::string& target : targets) {
+    for (const auto& t : r.to) {
       spool::LogSourceOptions source{
-          .route = r.name, .target = target, .wants_far = passes_far_on || r.ack == settings::Ack::far};
+          .route = r.name, .target = t.name(), .wants_far = passes_far_on || r.ack == settings::Ack::far};
+      // A target of this node is never away; while its disk is full, it holds intake back.
+      const bool can_be_away = t.kind == settings::Target::Kind::upstream;
+      if (can_be_away) {
+        source.overflow = overflow(r.spool.full);
+        source.bytes_max = s.bytes_max;
+        source.keep = r.spool.keep;
+      }
+      const bool blocks = source.overflow == spool::Overflow::keep_all;
       PH_ASSIGN(auto made, spool::LogSource::open(std::move(source), *s.log, *s.retention, loop_, *disk_, *store_,
                                                   *dead_letters_));
+      if (blocks) s.blocking.push_back(made.get());
       s.sources.push_back(std::move(made));
     }
     with_log[r.name] = std::move(targets);
@@ -419,6 +440,8 @@ void Node::run() {
     }
   alarm_timer_ = loop_.make_timer();
   watch_alarms();
+  drain_timer_ = loop_.make_timer();
+  watch_drains();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -455,6 +478,7 @@ void Node::shut_down() {
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
   alarm_timer_.reset();
+  drain_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

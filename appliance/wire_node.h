@@ -27,6 +27,7 @@
 #include "io/posix_files.h"
 #include "io/tls.h"
 #include "service/admin/access_api.h"
+#include "service/admin/drain.h"
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
 #include "service/broker/broker.h"
@@ -73,7 +74,8 @@ class Node {
     std::unique_ptr<spool::SegmentLog> log;
     std::unique_ptr<spool::LogRetention> retention;
     std::vector<std::unique_ptr<spool::LogSource>> sources;
-    uint64_t bytes_max = 0;  // 0: no bound of its own
+    uint64_t bytes_max = 0;                   // 0: no bound of its own
+    std::vector<spool::LogSource*> blocking;  // those whose queue stops the route's intake when it is that long
     bool full() const;
   };
 
@@ -97,6 +99,7 @@ class Node {
   void shut_down();
   void update_alarms();
   void watch_alarms();
+  void watch_drains();
   void add_store_alarms(std::vector<admin::Alarm>& to) const;
   void add_spool_alarms(std::vector<admin::Alarm>& to) const;
   void add_link_alarms(std::vector<admin::Alarm>& to) const;
@@ -121,6 +124,8 @@ class Node {
   bool stopping_ = false;
   admin::Alarms alarms_;
   std::unique_ptr<port::Timer> alarm_timer_;
+  std::unique_ptr<port::Timer> drain_timer_;
+  std::map<std::pair<std::string, std::string>, admin::Drain> drains_;                 // by route and target
   std::shared_ptr<port::TlsContext> tls_;                                              // links, both ways
   std::map<settings::ClientCertificate, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 

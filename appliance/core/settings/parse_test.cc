@@ -203,9 +203,7 @@ spool = { keep = "7d", full = "drop_oldest" }
                           "f:11:11: error: `upstream.balance = hash` is not supported in this version",
                           "f:12:1: error: `upstream.rate` is not supported in this version",
                           "f:13:15: error: `upstream.connections > 1` is not supported in this version",
-                          "f:14:9: error: `upstream.dedup = \"strict\"` is not supported in this version",
-                          "f:19:11: error: `route.spool.keep` is not supported in this version",
-                          "f:19:31: error: `route.spool.full = \"drop_oldest\"` is not supported in this version"));
+                          "f:14:9: error: `upstream.dedup = \"strict\"` is not supported in this version"));
   EXPECT_THAT(got, testing::Contains(HasSubstr("f:18:7: error: `ack = \"far\"` and `spool.full")));
 }
 

@@ -277,15 +277,19 @@ const Table<Spool>& spool_table() {
       "route.spool", false, "What waits for a target; may be written spool = { max = \"20GiB\" }.",
       {
           size("max", &Spool::max, 1_MiB, {kTiB.value * 1024},
-               "Bytes that may wait for one target. For files it bounds nothing that producers write: see status. "
-               "Default: no bound but the disk.")
+               "Bytes that may wait for one target, behind what is in flight. Default: no bound but the disk.")
               .like("\"20GiB\""),
-          duration("keep", &Spool::keep, 1s, 3650 * kDay, "What waited longer is dropped and counted.").like("\"7d\""),
+          duration(
+              "keep", &Spool::keep, 1s, 3650 * kDay,
+              "What waited longer for an upstream, while the node ran, is dropped and counted; right to a 32nd of it.")
+              .like("\"7d\""),
           choice<Spool, Full, Full>(
               "full", &Spool::full,
               {{"block", Full::block}, {"drop_oldest", Full::drop_oldest}, {"drop_newest", Full::drop_newest}},
               "What happens at max. block: intake of this route stops, for all its targets; not for files, which wait "
-              "where they are."),
+              "where they are. drop_oldest, drop_newest: what is too much for an upstream is dropped and counted, and "
+              "a "
+              "gap marker tells its receiver; targets at this node block."),
       });
   return table;
 }
@@ -405,9 +409,6 @@ const std::vector<NotBuilt>& not_built() {
       {"upstream.rate", ""},
       {"upstream.connections", "> 1"},
       {"upstream.dedup", "\"strict\""},
-      {"route.spool.keep", ""},
-      {"route.spool.full", "\"drop_oldest\""},
-      {"route.spool.full", "\"drop_newest\""},
       {"api.bind", ""},
   };
   return list;

@@ -46,10 +46,10 @@ bool decode_far(ByteView value, link::StreamKey& key, link::Range& range) {
   return true;
 }
 
-// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct
+// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct; the last one may be missing
 std::string encode_counters(const IntakeCounters& c) {
   std::string value(1, '\x01');
-  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps}) put_varint(value, n);
+  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps, c.gap_events}) put_varint(value, n);
   return value;
 }
 
@@ -58,6 +58,7 @@ IntakeCounters decode_counters(ByteView value) {
   in.fixed<uint8_t>();
   IntakeCounters c;
   for (uint64_t* n : {&c.events, &c.bytes, &c.duplicates, &c.rejected, &c.looped, &c.gaps}) *n = in.varint();
+  if (!in.at_end()) c.gap_events = in.varint();
   return c;
 }
 
@@ -68,6 +69,7 @@ void add(IntakeCounters& to, const IntakeCounters& more) {
   to.rejected += more.rejected;
   to.looped += more.looped;
   to.gaps += more.gaps;
+  to.gap_events += more.gap_events;
 }
 
 }  // namespace
@@ -85,7 +87,8 @@ struct Intake::Arrival {
   std::vector<commit::Participant*> needs;
   port::WriteBatch entries;
   IntakeCounters counted;
-  std::map<size_t, IntakeCounters> direct;    // by route
+  std::map<size_t, IntakeCounters> direct;  // by route
+  std::vector<GapSeen> gaps;
   std::vector<link::Range> durable_end_here;  // placed in files, looped or refused: far with the commit
 
   void need(commit::Participant* p) {
@@ -175,7 +178,7 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     for (const link::Range& r : arrival->durable_end_here) streams_->far(key, r.first, r.last);
   add(counters_, arrival->counted);
   for (auto& [route, more] : arrival->direct) add(direct_[route], more);
-  WallTime now = loop_.wall_now();
+  const WallTime now = loop_.wall_now();
   if (!arrival->fresh.empty()) {
     arrival->entries.put(link::store_key(key), streams_->value_with(key, arrival->fresh, now));
     put_counters(arrival->entries, *arrival);
@@ -220,6 +223,13 @@ void Intake::place_new(link::Range position, const Slice& encoded, const std::ve
       place(*block, encoded, position, arrival);
       break;
     }
+    if (block->gap) {  // a part of it was told before; how many events are in the rest nobody can tell
+      taken = block->events;
+      event::Block rest = *block;
+      rest.events = 0;
+      place(rest, Slice(event::encode(rest)), part, arrival);
+      continue;
+    }
     // Batches were cut elsewhere before a crash of the sender: take the lines that are new.
     if (block->atomic() || block->id.last - block->id.first != position.last - position.first) continue;
     event::Block rest = event::cut(*block, block->id.first + (part.first - position.first),
@@ -227,7 +237,7 @@ void Intake::place_new(link::Range position, const Slice& encoded, const std::ve
     taken += rest.events;
     place(rest, Slice(event::encode(rest)), part, arrival);
   }
-  arrival.counted.duplicates += block->events - taken;
+  if (!block->gap) arrival.counted.duplicates += block->events - taken;
 }
 
 void Intake::reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason) {
@@ -250,8 +260,14 @@ void Intake::place(const event::Block& block, const Slice& encoded, link::Range 
   }
   if (block.gap) {
     arrival.counted.gaps += 1;
-    log_warn("gap_received",
-             {{"sender", arrival.key.sender.hex()}, {"first", at.first}, {"last", at.last}, {"reason", block.topic}});
+    log_warn("gap_received", {{"sender", arrival.key.sender.hex()},
+                              {"stream", arrival.key.stream.value},
+                              {"first", at.first},
+                              {"last", at.last},
+                              {"events", block.events},
+                              {"reason", block.topic}});
+    arrival.counted.gap_events += block.events;
+    arrival.gaps.push_back({arrival.key.sender, arrival.key.stream, at, block.events, block.topic, loop_.wall_now()});
     if (block.category.empty()) {
       arrival.durable_end_here.push_back(at);
       return;
@@ -310,6 +326,7 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
       from.rejected -= less.rejected;
       from.looped -= less.looped;
       from.gaps -= less.gaps;
+      from.gap_events -= less.gap_events;
     };
     take_back(counters_, arrival->counted);
     for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);
@@ -321,6 +338,10 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
   }
   streams_->commit(key, arrival->fresh);
   add(durable_, arrival->counted);
+  for (GapSeen& gap : arrival->gaps) {
+    if (gaps_.size() == kGapsShown) gaps_.pop_front();
+    gaps_.push_back(std::move(gap));
+  }
   for (const auto& [route, more] : arrival->direct) add(direct_durable_[route], more);
   link::Ack ack;
   ack.stream = key.stream;

@@ -11,6 +11,7 @@
 // be there because something else is.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -61,6 +62,17 @@ struct IntakeCounters {
   uint64_t rejected = 0;    // refused for good
   uint64_t looped = 0;      // had passed this site: acknowledged, not written
   uint64_t gaps = 0;        // gap markers
+  uint64_t gap_events = 0;  // events that their senders lost or dropped, as the markers say
+};
+
+/// A gap marker: what a sender will never send, and why.
+struct GapSeen {
+  NodeId sender;
+  StreamId stream;
+  link::Range range;
+  uint64_t events = 0;  // 0: unknown
+  std::string reason;
+  WallTime at{};
 };
 
 class Intake {
@@ -94,6 +106,9 @@ class Intake {
   const IntakeCounters& counters() const { return durable_; }
   /// Of routes that lead to files alone: in == delivered.
   std::map<std::string, IntakeCounters> direct_counters() const;
+  /// The latest kGapsShown since the start, oldest first.
+  static constexpr size_t kGapsShown = 20;
+  const std::deque<GapSeen>& gaps() const { return gaps_; }
   size_t streams() const { return streams_->size(); }
   size_t held_streams() const { return held_.size(); }
 
@@ -143,6 +158,7 @@ class Intake {
   std::vector<IntakeCounters> direct_;
   IntakeCounters durable_;
   std::vector<IntakeCounters> direct_durable_;
+  std::deque<GapSeen> gaps_;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> sweep_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
