@@ -16,12 +16,16 @@ namespace {
 constexpr std::string_view kNodeIdKey = "n/id";
 constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
 
+static_assert(static_cast<int>(settings::Compress::gzip) == static_cast<int>(chunk::Compression::gzip));
+static_assert(static_cast<int>(settings::Compress::zstd) == static_cast<int>(chunk::Compression::zstd));
+
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
   out.masks = from.match;
   out.mode = from.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks;
   out.chunk_max = from.chunk_max.value;
   out.chunk_interval = from.chunk_interval;
+  out.compression = static_cast<chunk::Compression>(from.compress);
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
   return out;
 }

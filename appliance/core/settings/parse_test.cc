@@ -178,7 +178,7 @@ lsd = "127.0.0.1:3701"
 dir = "/e"
 [[receiver.category]]
 match = ["a"]
-compress = "gzip"
+chunk_max = "1MiB"
 [[upstream]]
 name = "u"
 addresses = ["127.0.0.1:1"]
@@ -198,7 +198,6 @@ spool = { keep = "7d", full = "drop_oldest" }
     if (line.find("not supported in this version") != line.npos) unsupported.push_back(line);
   EXPECT_THAT(unsupported,
               ElementsAre("f:2:1: error: `receiver.lsd` is not supported in this version",
-                          "f:6:12: error: `receiver.category.compress = \"gzip\"` is not supported in this version",
                           "f:10:12: error: `upstream.protocol = \"lsd\"` is not supported in this version",
                           "f:11:11: error: `upstream.balance = hash` is not supported in this version",
                           "f:12:1: error: `upstream.rate` is not supported in this version",

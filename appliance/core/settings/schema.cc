@@ -65,11 +65,15 @@ const Table<Category>& category_table() {
               "mode", &Category::mode, {{"chunks", FileMode::chunks}, {"plain", FileMode::plain}},
               "chunks: <dir>/<category>/<category>-YYYY-MM-DD_NNNNNN and a link <category>_current; plain: one file "
               "<dir>/<category>."),
-          size("chunk_max", &Category::chunk_max, 4_KiB, kTiB, "A chunk that is larger is closed."),
+          size("chunk_max", &Category::chunk_max, 4_KiB, kTiB,
+               "A chunk that holds more, before compression, is closed."),
           duration("chunk_interval", &Category::chunk_interval, 100ms, kDay, "A chunk that is older is closed."),
           choice<Category, Compress, Compress>(
               "compress", &Category::compress,
-              {{"none", Compress::none}, {"gzip", Compress::gzip}, {"zstd", Compress::zstd}}, "Compression of chunks."),
+              {{"none", Compress::none}, {"gzip", Compress::gzip}, {"zstd", Compress::zstd}},
+              "Compression of the files, whose names then end with .gz or .zst; each commit is a member or frame of "
+              "its "
+              "own."),
           choice<Category, MessageFormat, MessageFormat>(
               "format", &Category::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
               "How MQTT messages become lines: the payload with newline and backslash escaped, or one JSON object."),
@@ -402,8 +406,6 @@ const std::vector<NotBuilt>& not_built() {
       {"receiver.lsd", ""},
       {"receiver.keep", ""},
       {"receiver.max", ""},
-      {"receiver.category.compress", "\"gzip\""},
-      {"receiver.category.compress", "\"zstd\""},
       {"upstream.protocol", "\"lsd\""},
       {"upstream.balance", "hash"},
       {"upstream.rate", ""},
