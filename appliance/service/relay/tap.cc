@@ -38,7 +38,7 @@ void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_fu
   // What cannot cross a link in one frame is refused here, while its publisher still hears of it.
   if (message.topic.size() + message.properties.size() + message.payload.size() > kMessageMax) {
     ++counters_.refused;
-    return done(fail("relay.message_too_large", message.topic));
+    return done(fail(port::errors::never_taken, message.topic));
   }
   event::Block block;
   block.kind = event::BlockKind::message;
