@@ -97,18 +97,6 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   return out;
 }
 
-io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
-  switch (from) {
-    case settings::ClientCertificate::none:
-      return io::PeerCertificate::none;
-    case settings::ClientCertificate::optional:
-      return io::PeerCertificate::optional;
-    case settings::ClientCertificate::required:
-      return io::PeerCertificate::required;
-  }
-  return io::PeerCertificate::required;
-}
-
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -183,17 +171,21 @@ Result<> Node::lock(const std::string& directory, const std::string& use) {
 }
 
 Result<> Node::open_tls() {
-  if (!settings_.tls) return {};
-  io::TlsOptions options = tls_options(*settings_.tls);
-  PH_ASSIGN(tls_, port::TlsContext::load(options));
-  // MQTT clients rarely have certificates; a link's two ends always do.
+  if (settings_.tls) {
+    PH_ASSIGN(tls_, port::TlsContext::load(tls_options(*settings_.tls)));
+  }
+  PH_ASSIGN(const auto keys, read_psk(settings_));
   for (const auto& l : settings_.listeners) {
-    auto& context = tls_mqtt_[l.client_certificate];
-    if (!l.tls || context) continue;
-    options.peer = peer_certificate(l.client_certificate);
-    PH_ASSIGN(context, port::TlsContext::load(options));
+    const ListenerTls of(l);
+    if (of.plain() || tls_mqtt_.contains(of)) continue;
+    PH_ASSIGN(tls_mqtt_[of], io::make_tls_server(tls_options(settings_, of, keys)));
   }
   return {};
+}
+
+std::shared_ptr<port::TlsContext> Node::tls_of(const settings::Listener& listener) const {
+  const auto it = tls_mqtt_.find(ListenerTls(listener));
+  return it == tls_mqtt_.end() ? nullptr : it->second;
 }
 
 Result<> Node::open_files_sink() {
@@ -307,7 +299,7 @@ Result<> Node::open_broker() {
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
-    options.listeners.push_back({at, l.tls ? tls_mqtt_.at(l.client_certificate) : nullptr, l.connections_max, anonymous,
+    options.listeners.push_back({at, tls_of(l), l.connections_max, anonymous,
                                  l.protocol == settings::ListenerProtocol::ws ? l.path : "", l.proxy_protocol});
     set_listener_access(l, options.listeners.back());
     options.listeners.back().mountpoint = l.mountpoint;

@@ -315,6 +315,9 @@ const Table<Listener>& listener_table() {
                {"optional", ClientCertificate::optional},
                {"required", ClientCertificate::required}},
               "Under TLS: whether clients are asked for a certificate. One that is shown must be valid."),
+          flag("psk", &Listener::psk,
+               "TLS with the pre-shared keys of [broker.psk] and [[broker.psk_identity]], whose identities become user "
+               "names. With `tls = true` clients may use the certificate as well; without, there need not be any."),
           flag("proxy_protocol", &Listener::proxy_protocol,
                "Every connection begins with a PROXY header (version 1 or 2) of a balancer, which gives the client's "
                "address. Let nobody else connect here: who can, can claim any address."),
@@ -329,8 +332,16 @@ const Table<Listener>& listener_table() {
               {{"none", CertificateAs::none},
                {"username", CertificateAs::username},
                {"clientid", CertificateAs::clientid}},
-              "What the name (CN) in a client's verified certificate becomes: nothing, its user name, which then needs "
-              "no password, or its client id."),
+              "What the name in a client's verified certificate becomes: nothing, its user name, which then needs no "
+              "password, or its client id."),
+          choice<Listener, CertificateField, CertificateField>(
+              "certificate_field", &Listener::certificate_field,
+              {{"cn", CertificateField::cn},
+               {"dns", CertificateField::dns},
+               {"email", CertificateField::email},
+               {"uri", CertificateField::uri}},
+              "Which name that is: the subject's CN, or the first DNS name, email address or URI among the alternative "
+              "names."),
           integer("max_conn_rate", &Listener::max_conn_rate, 0, 1'000'000,
                   "Connections a second; those beyond are closed. 0: no bound, as with the other rates."),
           integer("messages_rate", &Listener::messages_rate, 0, 1'000'000'000,
