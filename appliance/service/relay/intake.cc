@@ -45,7 +45,17 @@ bool decode_far(ByteView value, link::StreamKey& key, link::Range& range) {
   return true;
 }
 
-// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct
+void add(IntakeCounters& to, const IntakeCounters& more) {
+  to.events += more.events;
+  to.bytes += more.bytes;
+  to.duplicates += more.duplicates;
+  to.rejected += more.rejected;
+  to.looped += more.looped;
+  to.gaps += more.gaps;
+}
+
+}  // namespace
+
 std::string encode_counters(const IntakeCounters& c) {
   std::string value(1, '\x01');
   for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps}) put_varint(value, n);
@@ -59,17 +69,6 @@ IntakeCounters decode_counters(ByteView value) {
   for (uint64_t* n : {&c.events, &c.bytes, &c.duplicates, &c.rejected, &c.looped, &c.gaps}) *n = in.varint();
   return c;
 }
-
-void add(IntakeCounters& to, const IntakeCounters& more) {
-  to.events += more.events;
-  to.bytes += more.bytes;
-  to.duplicates += more.duplicates;
-  to.rejected += more.rejected;
-  to.looped += more.looped;
-  to.gaps += more.gaps;
-}
-
-}  // namespace
 
 /// One EVENTS frame on its way through a commit.
 struct Intake::Arrival {

@@ -63,6 +63,10 @@ struct IntakeCounters {
   uint64_t gaps = 0;        // gap markers
 };
 
+/// As kept in the store: u8 version 1, then varints in the order of the struct.
+std::string encode_counters(const IntakeCounters& counters);
+IntakeCounters decode_counters(ByteView value);
+
 class Intake {
  public:
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
