@@ -83,13 +83,11 @@ Result<> Node::open_receiver() {
 Result<> Node::open_lsd_receiver() {
   if (!settings_.receiver || settings_.receiver->lsd.empty()) return {};
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->lsd));
-  relay::LsdServerOptions options{.bind = at,
-                                  .self = id_,
-                                  .routes = intake_routes(),
-                                  .connections_max = settings_.receiver->connections_max};
+  relay::LsdServerOptions options{
+      .bind = at, .self = id_, .routes = intake_routes(), .connections_max = settings_.receiver->connections_max};
   options.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
-  lsd_server_ = std::make_unique<relay::LsdServer>(std::move(options), loop_, loop_, *store_, *committer_,
-                                                   files_sink_.get());
+  lsd_server_ =
+      std::make_unique<relay::LsdServer>(std::move(options), loop_, loop_, *store_, *committer_, files_sink_.get());
   return lsd_server_->load();
 }
 

@@ -15,7 +15,8 @@ namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
 constexpr Duration kLastAnswers = 1s;
-constexpr Duration kShutdownBound = 7s;  // with kLastAnswers, an orderly end takes no longer; systemd and people wait 10 s
+constexpr Duration kShutdownBound =
+    7s;  // with kLastAnswers, an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;

@@ -30,12 +30,12 @@
 namespace ph::lsd {
 
 inline constexpr size_t kHeaderBytes = 8;
-inline constexpr size_t kLengthMax = 16 * 1024 * 1024;          // of the length field: message id and body
-inline constexpr size_t kFrameBytesMax = 4 + kLengthMax;        // as it stands in the stream
-inline constexpr uint32_t kRequestNewEvents = 1;                // client to server
-inline constexpr uint32_t kResponseGeneric = 1;                 // server to client
-inline constexpr uint32_t kResponseOffsets = 2;                 // server to client
-inline constexpr std::string_view kWriteFailed = "Failed to write results";   // texts as real servers say them
+inline constexpr size_t kLengthMax = 16 * 1024 * 1024;                       // of the length field: message id and body
+inline constexpr size_t kFrameBytesMax = 4 + kLengthMax;                     // as it stands in the stream
+inline constexpr uint32_t kRequestNewEvents = 1;                             // client to server
+inline constexpr uint32_t kResponseGeneric = 1;                              // server to client
+inline constexpr uint32_t kResponseOffsets = 2;                              // server to client
+inline constexpr std::string_view kWriteFailed = "Failed to write results";  // texts as real servers say them
 inline constexpr std::string_view kShuttingDown = "Server is shutting down";
 
 namespace errors {

@@ -110,7 +110,8 @@ TEST(LsdFrames, empty_request_and_requests_made_by_hand) {
   auto frame = decode_frame(empty);
   ASSERT_TRUE(frame && frame->consumed == 8);
   EXPECT_TRUE(events(frame->body)->empty());
-  std::string two = bytes("00000027 00000001 0a130a02 7031 10ac02 18f0a204 2202610a 2202620a 0a0c0a02 7032 1002 1802 2202630a");
+  std::string two =
+      bytes("00000027 00000001 0a130a02 7031 10ac02 18f0a204 2202610a 2202620a 0a0c0a02 7032 1002 1802 2202630a");
   frame = decode_frame(two);
   ASSERT_TRUE(frame && frame->consumed == two.size());
   auto seen = events(frame->body);
@@ -146,7 +147,8 @@ TEST(LsdFrames, a_body_cut_anywhere_inside_an_event_is_malformed) {
   for (size_t n = 1; n < answer.size(); ++n)
     EXPECT_FALSE(decode_response(kResponseOffsets, ByteView(answer).substr(0, n), 1)) << n;
   std::string failed = encode_error(-1, "no").substr(kHeaderBytes);
-  for (size_t n : {0u, 1u, 3u, 4u, 5u}) EXPECT_FALSE(decode_response(kResponseGeneric, ByteView(failed).substr(0, n), 1));
+  for (size_t n : {0u, 1u, 3u, 4u, 5u})
+    EXPECT_FALSE(decode_response(kResponseGeneric, ByteView(failed).substr(0, n), 1));
 }
 
 TEST(LsdFrames, unknown_fields_of_every_kind_are_skipped) {

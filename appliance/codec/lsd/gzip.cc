@@ -13,7 +13,8 @@ constexpr size_t kStep = 64 * 1024;
 
 /// zlib's interface is not const, its use of the input is.
 Bytef* input(ByteView bytes) {
-  return const_cast<Bytef*>(reinterpret_cast<const Bytef*>(bytes.data()));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  return const_cast<Bytef*>(
+      reinterpret_cast<const Bytef*>(bytes.data()));  // NOLINT(cppcoreguidelines-pro-type-const-cast)
 }
 
 struct Inflate {

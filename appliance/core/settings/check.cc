@@ -198,7 +198,8 @@ class Check {
     u.tls = false;
     plain_only(u.insecure_plain, addresses, at.place("addresses"), "upstream.addresses");
     for (const char* key : {"resume_timeout", "server_name"})
-      if (at.has(key)) out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
+      if (at.has(key))
+        out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
   }
 
   // --- routes
@@ -443,7 +444,8 @@ class Check {
     for (const std::string& text : addresses) {
       const auto parsed = parse_host_port(text, true);
       if (insecure || !parsed || parsed->is_loopback()) continue;
-      out_.error(place, "`" + std::string(key) + "`: LSD's protocol would be used at " + in_quotes(text) + " without TLS",
+      out_.error(place,
+                 "`" + std::string(key) + "`: LSD's protocol would be used at " + in_quotes(text) + " without TLS",
                  "it has none; write `insecure_plain = true` here if that is meant");
       return;
     }

@@ -221,8 +221,9 @@ TEST(Parse, lsd_has_no_tls_and_several_connections) {
   EXPECT_THAT(complaints(head + "addresses = [\"127.0.0.1:1\"]\ntls = true\nserver_name = \"x\"\n" + rest),
               ElementsAre(HasSubstr("f:5:7: error: `tls = true` with `protocol = \"lsd\"`"),
                           HasSubstr("f:6:15: error: `upstream.server_name` is for `protocol = \"link\"` alone")));
-  EXPECT_THAT(complaints("[receiver]\nlsd = \"0.0.0.0:3701\"\ndir = \"/e\"\n[[route]]\nname = \"r\"\nto = [\"files\"]\n"),
-              ElementsAre(HasSubstr("f:2:7: error: `receiver.lsd`: LSD's protocol would be used at \"0.0.0.0:3701\"")));
+  EXPECT_THAT(
+      complaints("[receiver]\nlsd = \"0.0.0.0:3701\"\ndir = \"/e\"\n[[route]]\nname = \"r\"\nto = [\"files\"]\n"),
+      ElementsAre(HasSubstr("f:2:7: error: `receiver.lsd`: LSD's protocol would be used at \"0.0.0.0:3701\"")));
   EXPECT_THAT(complaints("[[upstream]]\nname = \"u\"\naddresses = [\"127.0.0.1:1\"]\ncompress = \"gzip\"\n" + rest),
               ElementsAre(HasSubstr("f:4:12: error: `upstream.compress` is for `protocol = \"lsd\"` alone")));
 }

@@ -84,7 +84,8 @@ const Table<Receiver>& receiver_table() {
           text("link", &Receiver::link, "Address to listen at for other nodes: \"host:port\", \"[::]:port\".")
               .like("\"[::]:3706\""),
           text("lsd", &Receiver::lsd,
-               "Address to listen at for clients of LSD's protocol, which has neither TLS nor authentication.").like("\"127.0.0.1:3701\""),
+               "Address to listen at for clients of LSD's protocol, which has neither TLS nor authentication.")
+              .like("\"127.0.0.1:3701\""),
           text("dir", &Receiver::dir,
                "Directory of the received files. Without it no route may say \"files\": the node only passes on.")
               .like("\"/var/lib/posthouse/events\""),
@@ -173,9 +174,9 @@ const Table<Upstream>& upstream_table() {
       {
           text("name", &Upstream::name, "What routes call it. \"files\" is taken.").needed().like("\"fra\""),
           addresses_key(),
-          choice<Upstream, Protocol, Protocol>("protocol", &Upstream::protocol,
-                                               {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
-                                               "Our link protocol, or LSD's, which has no TLS and delivers at least once."),
+          choice<Upstream, Protocol, Protocol>(
+              "protocol", &Upstream::protocol, {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
+              "Our link protocol, or LSD's, which has no TLS and delivers at least once."),
           balance_key(),
           size("window", &Upstream::window, 256_KiB, 1_GiB,
                "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),

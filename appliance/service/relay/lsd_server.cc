@@ -299,8 +299,9 @@ Result<> LsdServer::load() {
 }
 
 Result<> LsdServer::start() {
-  PH_ASSIGN(listener_, network_.listen(options_.bind, {.connections_max = options_.connections_max},
-                                       [this](std::unique_ptr<port::Connection>&& c) { return accepted(std::move(c)); }));
+  PH_ASSIGN(listener_,
+            network_.listen(options_.bind, {.connections_max = options_.connections_max},
+                            [this](std::unique_ptr<port::Connection>&& c) { return accepted(std::move(c)); }));
   log_info("lsd_listening", {{"address", listener_->local().to_string()}});
   tick();
   return {};

@@ -34,8 +34,7 @@ LsdUpstream::LsdUpstream(LsdUpstreamOptions options, port::Loop& loop, port::Net
     forms_.push_back({options_.gzip, std::find(json.begin(), json.end(), s->route()) != json.end()});
   }
   for (size_t a = 0; a < addresses_.size(); ++a)
-    for (size_t i = 0; i < options_.connections; ++i)
-      addresses_[a].links.push_back(std::make_unique<Link>(*this, a));
+    for (size_t i = 0; i < options_.connections; ++i) addresses_[a].links.push_back(std::make_unique<Link>(*this, a));
 }
 
 LsdUpstream::~LsdUpstream() {
@@ -68,14 +67,9 @@ void LsdUpstream::start() {
     });
     sources_[i]->on_closed([this, i](StreamId id) {
       auto it = streams_.find({i, id});
-      if (it != streams_.end() && it->second->waiting.empty() && !it->second->in_flight && !it->second->listed)
-        streams_.erase(it);
+      if (it != streams_.end() && it->second->waiting.empty() && !it->second->in_flight) streams_.erase(it);
     });
   }
-  mark(true, [this] {
-    marked_ = true;
-    soon();
-  });
   watch();
   soon();
 }
@@ -83,7 +77,7 @@ void LsdUpstream::start() {
 void LsdUpstream::stop() {
   stopped_ = true;
   timer_->cancel();
-  if (drained() && marked_) mark(false, [] {});
+  if (drained() && marked_) mark(false);
 }
 
 bool LsdUpstream::drained() const {
@@ -93,11 +87,15 @@ bool LsdUpstream::drained() const {
   return true;
 }
 
-void LsdUpstream::mark(bool open, port::Task durable) {
+void LsdUpstream::mark(bool open) {
+  marking_ = open;
+  marked_ = false;
   port::WriteBatch entries;
   entries.put(std::string(kMarkPrefix) + options_.name, std::string("\x01", 1) + (open ? '\x01' : '\0'));
-  committer_.request_alone(std::move(entries), [alive = alive_, done = std::move(durable)]() mutable {
-    if (*alive) done();
+  committer_.request_alone(std::move(entries), [this, alive = alive_] {
+    if (!*alive || !marking_) return;
+    marked_ = true;
+    soon();
   });
 }
 
@@ -113,10 +111,7 @@ void LsdUpstream::soon() {
 
 void LsdUpstream::pump() {
   if (stopped_) {
-    if (marked_ && drained()) {
-      marked_ = false;
-      mark(false, [] {});
-    }
+    if (marked_ && drained()) mark(false);
     return;
   }
   bool more = pull();
@@ -159,26 +154,41 @@ bool LsdUpstream::pull() {
 void LsdUpstream::take(Stream& stream, Part part) {
   held_bytes_ += part.batch.packed.size();
   held_events_ += part.batch.events;
-  port::EventSource& source = *sources_[stream.source];
   if (stream.uncertain_bytes > 0 && part.batch.first < stream.uncertain_until) {
     stream.uncertain_bytes -= std::min<uint64_t>(stream.uncertain_bytes, part.batch.packed.size());
     part.counted = true;
-    source.rerouted_unasked(part.batch.events, [] {});  // durable with will_use() below, which is asked for later
+    count_again(stream, part.batch.events);
   } else {
     stream.uncertain_bytes = 0;
   }
   stream.waiting.push_back(std::move(part));
-  if (!stream.asked) {
-    stream.asked = true;
-    source.will_use(stream.id, std::string(kReceiver), [this, alive = alive_, key = std::pair(stream.source, stream.id)] {
-      if (!*alive) return;
-      auto it = streams_.find(key);
-      if (it == streams_.end()) return;
-      it->second->usable = true;
-      ready(*it->second);
-    });
-  }
   list(stream);
+}
+
+/// Before the first thing of a stream leaves, its source has it on disk that something may have.
+void LsdUpstream::ask_to_use() {
+  if (!marking_) mark(true);
+  for (Stream* s : ready_) {
+    if (std::exchange(s->asked, true)) continue;
+    sources_[s->source]->will_use(s->id, std::string(kReceiver),
+                                  [this, alive = alive_, key = std::pair(s->source, s->id)] {
+                                    if (!*alive) return;
+                                    auto it = streams_.find(key);
+                                    if (it == streams_.end()) return;
+                                    it->second->usable = true;
+                                    ready(*it->second);
+                                  });
+  }
+}
+
+/// The stream waits until it is on disk that so many of its events may come to be at a receiver twice.
+void LsdUpstream::count_again(Stream& stream, uint64_t events) {
+  ++stream.counting;
+  sources_[stream.source]->rerouted_unasked(events, [this, alive = alive_, stream = &stream] {
+    if (!*alive) return;
+    --stream->counting;
+    ready(*stream);
+  });
 }
 
 void LsdUpstream::list(Stream& stream) {
@@ -193,7 +203,7 @@ void LsdUpstream::ready(Stream& stream) {
 }
 
 bool LsdUpstream::eligible(const Stream& stream, Instant now) const {
-  return stream.usable && !stream.counting && stream.not_before <= now;
+  return stream.usable && stream.counting == 0 && stream.not_before <= now;
 }
 
 // --- to the receivers
@@ -242,14 +252,16 @@ void LsdUpstream::open_links(bool wanted) {
 
 void LsdUpstream::dispatch() {
   bool waits = false;
-  while (marked_ && !ready_.empty()) {
-    Instant now = loop_.now();
-    if (std::none_of(ready_.begin(), ready_.end(), [&](const Stream* s) { return eligible(*s, now); })) break;
+  while (!ready_.empty()) {
     Link* link = free_link();
     if (!link) {
       waits = true;
       break;
     }
+    ask_to_use();
+    Instant now = loop_.now();
+    if (!marked_ || std::none_of(ready_.begin(), ready_.end(), [&](const Stream* s) { return eligible(*s, now); }))
+      break;
     auto flight = load();
     if (!flight) continue;
     link->send(std::move(flight));
@@ -257,8 +269,8 @@ void LsdUpstream::dispatch() {
   open_links(waits);
 }
 
-/// The next request: streams in turn, each with all that it has, up to the size of a request. Null: there was nothing in
-/// them to send.
+/// The next request: streams in turn, each with all that it has, up to the size of a request. Null: there was nothing
+/// in them to send.
 std::unique_ptr<LsdUpstream::Flight> LsdUpstream::load() {
   auto flight = std::make_unique<Flight>();
   Instant now = loop_.now();
@@ -332,13 +344,7 @@ void LsdUpstream::failed(Flight& flight, bool refused) {
       stream->alone = true;
       stream->not_before = loop_.now() + back_off(++stream->failures, limits::kProbeMax);
     }
-    stream->counting = again > 0;
-    if (again > 0)
-      sources_[stream->source]->rerouted_unasked(again, [this, alive = alive_, stream] {
-        if (!*alive) return;
-        stream->counting = false;
-        ready(*stream);
-      });
+    if (again > 0) count_again(*stream, again);
     list(*stream);
   }
   soon();
@@ -350,9 +356,9 @@ void LsdUpstream::address_failed(size_t index, std::string reason) {
   ++address.failed;
   address.not_before = std::max(address.not_before, loop_.now() + back_off(address.failures, limits::kProbeMax));
   if (!stopped_ && (address.failures == 1 || reason != address.last_error))
-    log_warn("lsd_receiver_failed", {{"upstream", options_.name},
-                                     {"address", options_.addresses[index].endpoint.to_string()},
-                                     {"reason", reason}});
+    log_warn(
+        "lsd_receiver_failed",
+        {{"upstream", options_.name}, {"address", options_.addresses[index].endpoint.to_string()}, {"reason", reason}});
   address.last_error = std::move(reason);
   soon();
 }

@@ -3,7 +3,8 @@
 //
 // The protocol answers a request as a whole and knows no window, so several connections to each address work at once,
 // one request in flight on each. A real receiver answers on a tick of 50 ms.
-//   - Order: a stream has at most one request in flight, wherever that is. So the lines of a source file arrive in order,
+//   - Order: a stream has at most one request in flight, wherever that is. So the lines of a source file arrive in
+//   order,
 //     also when a request fails and goes to another receiver.
 //   - Success is the answer with exactly the request's tokens. Everything else is a failure: an error answer, another
 //     set of tokens, a lost connection, no progress for request_timeout. Its events are sent again, and counted as
@@ -12,7 +13,8 @@
 //     connection, but gets one request at a time, every second at most, until one succeeds.
 //   - What was refused goes alone from then on, with its own back-off: a category that a receiver can't write delays no
 //     other. (Events of a segment log are one stream: there it delays its route.)
-//   - Each answer moves the cursor on disk at once, not within a second as for links: a killed node repeats at most what
+//   - Each answer moves the cursor on disk at once, not within a second as for links: a killed node repeats at most
+//   what
 //     was in flight. After an unclean end the first window of each open stream is counted as maybe_duplicate.
 // An answer is the end of the way: it releases a source with ack = "far" as well.
 //
@@ -80,12 +82,12 @@ class LsdUpstream {
     StreamId id;
     size_t source = 0;
     std::deque<Part> waiting;
-    bool usable = false;   // will_use() is durable
-    bool asked = false;    // will_use() was called
+    bool usable = false;  // will_use() is durable
+    bool asked = false;   // will_use() was called
     bool in_flight = false;
-    bool counting = false;  // maybe_duplicate is on its way to the disk
-    bool listed = false;    // in ready_
-    bool alone = false;     // was refused: takes no others with it
+    bool listed = false;  // in ready_
+    bool alone = false;   // was refused: takes no others with it
+    size_t counting = 0;  // maybe_duplicates on their way to the disk
     unsigned failures = 0;
     Instant not_before{};
     uint64_t uncertain_bytes = 0;  // of what was open at an unclean end: may have been sent before
@@ -107,7 +109,9 @@ class LsdUpstream {
     std::string last_error;
   };
 
-  void mark(bool open, port::Task durable);
+  void mark(bool open);
+  void ask_to_use();
+  void count_again(Stream& stream, uint64_t events);
   void pump();
   bool pull();
   void dispatch();
@@ -137,14 +141,14 @@ class LsdUpstream {
   std::vector<LsdRequestOptions> forms_;  // by source
   std::vector<Address> addresses_;
   std::map<std::pair<size_t, StreamId>, std::unique_ptr<Stream>> streams_;
-  std::deque<Stream*> ready_;  // with something to send, in turn
-  std::vector<bool> has_more_;   // sources that may have something
+  std::deque<Stream*> ready_;   // with something to send, in turn
+  std::vector<bool> has_more_;  // sources that may have something
   std::vector<bool> persisting_, persist_again_;
   uint64_t held_bytes_ = 0;
   uint64_t held_events_ = 0;
   size_t next_source_ = 0;
   size_t next_address_ = 0;
-  bool marked_ = false;  // on disk that something may be in flight
+  bool marking_ = false, marked_ = false;  // on disk that something may be in flight
   bool pump_posted_ = false;
   bool stopped_ = true;
   LsdUpstreamStats stats_;
