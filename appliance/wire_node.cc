@@ -14,7 +14,9 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+constexpr Duration kLastAnswers = 1s;
+constexpr Duration kShutdownBound =
+    7s;  // with kLastAnswers, an orderly end takes no longer; systemd and people wait 10 s
 
 static_assert(static_cast<int>(settings::Compress::gzip) == static_cast<int>(chunk::Compression::gzip));
 static_assert(static_cast<int>(settings::Compress::zstd) == static_cast<int>(chunk::Compression::zstd));
@@ -137,6 +139,7 @@ Result<> Node::open() {
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
+  PH_TRY(open_lsd_receiver());
   watch_far();
   return {};
 }
@@ -205,7 +208,7 @@ Result<> Node::open_files_sink() {
 /// own.
 bool Node::needs_log(const settings::Route& route) const {
   if (!route.topics.empty()) return true;
-  bool from_peers = settings_.receiver && !settings_.receiver->link.empty();
+  bool from_peers = settings_.receiver && (!settings_.receiver->link.empty() || !settings_.receiver->lsd.empty());
   bool files_only = route.to.size() == 1 && route.to[0].kind == settings::Target::Kind::files;
   return from_peers && !files_only;
 }
@@ -343,46 +346,7 @@ Result<> Node::open_targets() {
         if (s->route() == r.name)
           mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_));
     }
-  for (const auto& u : settings_.upstreams) {
-    relay::UpstreamOptions options;
-    options.name = u.name;
-    for (const auto& a : u.addresses) {
-      PH_ASSIGN(port::Endpoint endpoint, port::parse_endpoint(a.address));
-      options.addresses.push_back({endpoint, a.weight});
-    }
-    if (u.tls.value_or(false)) options.tls = tls_;
-    options.server_name = u.server_name;
-    options.window_bytes = u.window.value;
-    options.connect_timeout = u.connect_timeout;
-    options.request_timeout = u.request_timeout;
-    options.resume_timeout = u.resume_timeout;
-    options.self = id_;
-    options.node_name = settings_.node.name;
-    options.site = settings_.node.site;
-    options.incarnation = incarnation_;
-    upstreams_.push_back(std::make_unique<relay::Upstream>(std::move(options), loop_, loop_, sources_of(u.name)));
-  }
-  return {};
-}
-
-Result<> Node::open_receiver() {
-  if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl};
-  for (size_t i = 0; i < settings_.routes.size(); ++i)
-    intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); }});
-  // Settings without a default route are refused, so every category has one.
-  intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
-  intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
-  PH_TRY(intake_->load());
-  PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
-  relay::LinkServerOptions server{.bind = at,
-                                  .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
-                                  .self = id_,
-                                  .name = settings_.node.name,
-                                  .site = settings_.node.site,
-                                  .incarnation = incarnation_,
-                                  .connections_max = settings_.receiver->connections_max};
-  link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
+  for (const auto& u : settings_.upstreams) PH_TRY(open_upstream(u));
   return {};
 }
 
@@ -429,11 +393,12 @@ void Node::run() {
   for (auto& l : worker_loops_) worker_threads_.emplace_back([loop = l.get()] { loop->run(); });
   for (auto& t : mqtt_targets_) t->start();
   for (auto& u : upstreams_) u->start();
+  for (auto& u : lsd_upstreams_) u->start();
   if (agent_) agent_->start();
   if (link_server_)
-    if (auto ok = link_server_->start(); !ok) {
-      failed_ = ok.error();
-    }
+    if (auto ok = link_server_->start(); !ok) failed_ = ok.error();
+  if (lsd_server_ && !failed_)
+    if (auto ok = lsd_server_->start(); !ok) failed_ = ok.error();
   alarm_timer_ = loop_.make_timer();
   watch_alarms();
   drain_timer_ = loop_.make_timer();
@@ -459,6 +424,11 @@ void Node::shut_down() {
   host::notify_stopping();
   for (auto& u : upstreams_) u->stop();
   if (link_server_) link_server_->stop();
+  if (lsd_server_) lsd_server_->stop();
+  // LSD's protocol can't be asked what arrived: what is answered now is not sent again after the next start.
+  for (auto& u : lsd_upstreams_) u->stop();
+  auto answered = [this] { return std::ranges::all_of(lsd_upstreams_, [](const auto& u) { return u->drained(); }); };
+  if (!answered()) loop_.run_until(answered, kLastAnswers);
   if (broker_) broker_->stop();
   // Shared, since what does not finish within the bound may still answer later.
   auto writing = std::make_shared<size_t>(agent_ ? 1 : 0);

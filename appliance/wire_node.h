@@ -35,6 +35,8 @@
 #include "service/relay/files_target.h"
 #include "service/relay/intake.h"
 #include "service/relay/link_server.h"
+#include "service/relay/lsd_server.h"
+#include "service/relay/lsd_upstream.h"
 #include "service/relay/mqtt_target.h"
 #include "service/relay/tap.h"
 #include "service/relay/upstream.h"
@@ -117,7 +119,11 @@ class Node {
   void set_broker_access(broker::BrokerOptions& options);
   void watch_memory(uint64_t bytes_max);
   Result<> open_targets();
+  Result<> open_upstream(const settings::Upstream& from);
+  void open_lsd_upstream(const settings::Upstream& from, std::vector<relay::UpstreamOptions::Address> addresses);
+  std::vector<relay::IntakeRoute> intake_routes();
   Result<> open_receiver();
+  Result<> open_lsd_receiver();
   void on_api(const io::HttpRequest& request, const io::HttpAnswer& answer);
   void watch_far();
   bool needs_log(const settings::Route& route) const;
@@ -177,8 +183,10 @@ class Node {
   std::vector<std::unique_ptr<relay::FilesTarget>> files_targets_;
   std::vector<std::unique_ptr<relay::MqttTarget>> mqtt_targets_;
   std::vector<std::unique_ptr<relay::Upstream>> upstreams_;
+  std::vector<std::unique_ptr<relay::LsdUpstream>> lsd_upstreams_;
   std::unique_ptr<relay::Intake> intake_;
   std::unique_ptr<relay::LinkServer> link_server_;
+  std::unique_ptr<relay::LsdServer> lsd_server_;
   std::unique_ptr<io::HttpUnixServer> api_;
   std::unique_ptr<host::Watchdog> watchdog_;
 };

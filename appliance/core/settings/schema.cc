@@ -87,7 +87,9 @@ const Table<Receiver>& receiver_table() {
       {
           text("link", &Receiver::link, "Address to listen at for other nodes: \"host:port\", \"[::]:port\".")
               .like("\"[::]:3706\""),
-          text("lsd", &Receiver::lsd, "Address to listen at for LSD's protocol.").like("\"127.0.0.1:3701\""),
+          text("lsd", &Receiver::lsd,
+               "Address to listen at for clients of LSD's protocol, which has neither TLS nor authentication.")
+              .like("\"127.0.0.1:3701\""),
           text("dir", &Receiver::dir,
                "Directory of the received files. Without it no route may say \"files\": the node only passes on.")
               .like("\"/var/lib/posthouse/events\""),
@@ -170,29 +172,24 @@ Key<Upstream> balance_key() {
           false};
 }
 
-Key<Upstream> connections_key() {
-  Key<Upstream> key = integer("connections", &Upstream::connections, 1, 16, "Connections to each address.");
-  key.read = [read = key.read](Upstream& row, const Value& v, const Field& f) {
-    read(row, v, f);
-    if (row.connections > 1) f.not_built(v.place, "> 1");
-  };
-  return key;
-}
-
 const Table<Upstream>& upstream_table() {
   static const Table<Upstream> table(
       "upstream", true, "Where events can be sent: one name for receivers that serve the same purpose.",
       {
           text("name", &Upstream::name, "What routes call it. \"files\" is taken.").needed().like("\"fra\""),
           addresses_key(),
-          choice<Upstream, Protocol, Protocol>("protocol", &Upstream::protocol,
-                                               {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
-                                               "Our link protocol, or LSD's."),
+          choice<Upstream, Protocol, Protocol>(
+              "protocol", &Upstream::protocol, {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
+              "Our link protocol, or LSD's, which has no TLS and delivers at least once."),
           balance_key(),
           size("window", &Upstream::window, 256_KiB, 1_GiB,
                "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),
           byte_rate("rate", &Upstream::rate, "Bytes per second at most, over all receivers."),
-          connections_key(),
+          integer("connections", &Upstream::connections, 1, 16,
+                  "Connections to each address. Default with protocol = \"lsd\": 4, each with one request on its way."),
+          choice<Upstream, Compress, Compress>("compress", &Upstream::compress,
+                                               {{"none", Compress::none}, {"gzip", Compress::gzip}},
+                                               "gzip: events on their way, with protocol = \"lsd\" alone."),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
                    "Without any progress for so long a receiver's events go to another one."),
@@ -414,10 +411,8 @@ void read_routes(const Value& root, Settings& into, Diagnostics& out) {
 
 const std::vector<NotBuilt>& not_built() {
   static const std::vector<NotBuilt> list = {
-      {"receiver.lsd", ""},
       {"receiver.keep", ""},
       {"receiver.max", ""},
-      {"upstream.protocol", "\"lsd\""},
       {"upstream.balance", "hash"},
       {"upstream.rate", ""},
       {"upstream.connections", "> 1"},

@@ -46,6 +46,18 @@ bool decode_far(ByteView value, link::StreamKey& key, link::Range& range) {
   return true;
 }
 
+void add(IntakeCounters& to, const IntakeCounters& more) {
+  to.events += more.events;
+  to.bytes += more.bytes;
+  to.duplicates += more.duplicates;
+  to.rejected += more.rejected;
+  to.looped += more.looped;
+  to.gaps += more.gaps;
+  to.gap_events += more.gap_events;
+}
+
+}  // namespace
+
 // c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct; the last one may be missing
 std::string encode_counters(const IntakeCounters& c) {
   std::string value(1, '\x01');
@@ -61,18 +73,6 @@ IntakeCounters decode_counters(ByteView value) {
   if (!in.at_end()) c.gap_events = in.varint();
   return c;
 }
-
-void add(IntakeCounters& to, const IntakeCounters& more) {
-  to.events += more.events;
-  to.bytes += more.bytes;
-  to.duplicates += more.duplicates;
-  to.rejected += more.rejected;
-  to.looped += more.looped;
-  to.gaps += more.gaps;
-  to.gap_events += more.gap_events;
-}
-
-}  // namespace
 
 /// One EVENTS frame on its way through a commit.
 struct Intake::Arrival {

@@ -75,6 +75,10 @@ struct GapSeen {
   WallTime at{};
 };
 
+/// As kept in the store: u8 version 1, then varints in the order of the struct.
+std::string encode_counters(const IntakeCounters& counters);
+IntakeCounters decode_counters(ByteView value);
+
 class Intake {
  public:
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
