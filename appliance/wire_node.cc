@@ -93,6 +93,13 @@ io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
   return io::PeerCertificate::required;
 }
 
+/// Whether it makes a difference under which category an event comes. Published under its topic, it makes none.
+bool tells_categories_apart(const settings::Route& route) {
+  return std::any_of(route.to.begin(), route.to.end(), [](const settings::Target& t) {
+    return t.kind != settings::Target::Kind::mqtt || t.text.find("{category}") != t.text.npos;
+  });
+}
+
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -126,6 +133,8 @@ Result<> Node::open() {
   started_ = loop_.now();
   PH_TRY(open_identity());
   PH_TRY(open_tls());
+  seen_ = std::make_unique<relay::SeenEvents>(loop_, *store_, *committer_);
+  PH_TRY(seen_->load());
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
@@ -275,7 +284,8 @@ Result<> Node::open_broker() {
                     r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
-        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_);
+        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,
+        seen_.get());
   }
   if (settings_.listeners.empty() && !publishes) return {};
   broker::BrokerOptions options = broker_options(settings_.broker);
@@ -324,7 +334,7 @@ Result<> Node::open_targets() {
       if (t.kind != settings::Target::Kind::mqtt) continue;
       for (port::EventSource* s : sources_of(t.name()))
         if (s->route() == r.name)
-          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_));
+          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_, tap_.get()));
     }
   for (const auto& u : settings_.upstreams) {
     relay::UpstreamOptions options;
@@ -350,9 +360,11 @@ Result<> Node::open_targets() {
 
 Result<> Node::open_receiver() {
   if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl};
+  relay::IntakeOptions intake{
+      .self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl, .seen = seen_.get()};
   for (size_t i = 0; i < settings_.routes.size(); ++i)
-    intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); }});
+    intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); },
+                             tells_categories_apart(settings_.routes[i])});
   // Settings without a default route are refused, so every category has one.
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
   intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
