@@ -132,6 +132,8 @@ Result<> Node::open() {
   started_ = loop_.now();
   PH_TRY(open_identity());
   PH_TRY(open_tls());
+  seen_ = std::make_unique<relay::SeenEvents>(loop_, *store_, *committer_);
+  PH_TRY(seen_->load());
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
@@ -295,7 +297,8 @@ Result<> Node::open_broker() {
                     r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
-        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_);
+        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,
+        seen_.get());
   }
   if (settings_.listeners.empty() && !publishes) return {};
   broker::BrokerOptions options = broker_options(settings_.broker);
@@ -344,7 +347,7 @@ Result<> Node::open_targets() {
       if (t.kind != settings::Target::Kind::mqtt) continue;
       for (port::EventSource* s : sources_of(t.name()))
         if (s->route() == r.name)
-          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_));
+          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_, tap_.get()));
     }
   for (const auto& u : settings_.upstreams) PH_TRY(open_upstream(u));
   return {};

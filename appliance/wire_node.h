@@ -38,6 +38,7 @@
 #include "service/relay/lsd_server.h"
 #include "service/relay/lsd_upstream.h"
 #include "service/relay/mqtt_target.h"
+#include "service/relay/seen_events.h"
 #include "service/relay/tap.h"
 #include "service/relay/upstream.h"
 #include "store/access/access_store.h"
@@ -176,6 +177,7 @@ class Node {
   std::unique_ptr<port::Timer> memory_timer_;
   std::shared_ptr<std::atomic<bool>> memory_short_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<io::IoJobPool> jobs_;  // answers to the loops: it ends before they do
+  std::unique_ptr<relay::SeenEvents> seen_;
   std::unique_ptr<relay::Tap> tap_;
   std::unique_ptr<broker::Journal> journal_;
   std::unique_ptr<broker::Broker> broker_;

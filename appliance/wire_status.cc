@@ -178,6 +178,8 @@ void Node::fill_services(admin::Status& s) const {
                                 {"protocol_errors", l.protocol_errors},
                                 {"handshake_timeouts", l.handshake_timeouts},
                                 {"tls_failures", loop_.counters().clients_refused_by_tls.value()},
+                                {"seen_pages", seen_->pages()},
+                                {"seen_forgotten_early", seen_->ended_early()},
                                 {"streams", intake_->streams()},
                                 {"held_streams", intake_->held_streams()}};
   }
@@ -245,6 +247,7 @@ void Node::fill_services(admin::Status& s) const {
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);
+      s.mqtt->emplace_back("passed_on", tap_->counters().passed_on);
     }
   }
 }

@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "codec/event/block.h"
+#include "service/relay/loop_stop.h"
 #include "service/relay/packed.h"
 
 namespace ph::relay {
@@ -74,6 +75,19 @@ IntakeCounters decode_counters(ByteView value) {
   return c;
 }
 
+/// The parts of a run of lines that lie in `ranges`; empty if one of these is cut within a line: then two nodes do not
+/// agree on what the stream's lines are, and the whole block is taken.
+static std::vector<event::Block> cut_at(const event::Block& block, const std::vector<link::Range>& ranges) {
+  const ByteView lines = block.payload.view();
+  std::vector<event::Block> parts;
+  for (const link::Range& r : ranges) {
+    const uint64_t begin = r.first - block.id.first, end = r.last - block.id.first;
+    if ((begin > 0 && lines[begin - 1] != '\n') || lines[end - 1] != '\n') return {};
+    parts.push_back(event::cut(block, r.first, r.last));
+  }
+  return parts;
+}
+
 /// One EVENTS frame on its way through a commit.
 struct Intake::Arrival {
   link::StreamKey key;
@@ -89,6 +103,7 @@ struct Intake::Arrival {
   IntakeCounters counted;
   std::map<size_t, IntakeCounters> direct;  // by route
   std::vector<GapSeen> gaps;
+  SeenEvents::Marks marks;
   std::vector<link::Range> durable_end_here;  // placed in files, looped or refused: far with the commit
 
   void need(commit::Participant* p) {
@@ -183,6 +198,7 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     arrival->entries.put(link::store_key(key), streams_->value_with(key, arrival->fresh, now));
     put_counters(arrival->entries, *arrival);
   }
+  if (options_.seen) options_.seen->put(arrival->marks, arrival->entries);
   committer_.request(arrival->needs, std::move(arrival->entries),
                      [this, alive = alive_, arrival](const Result<>& outcome) {
                        if (*alive) committed(arrival, outcome);
@@ -253,6 +269,10 @@ bool Intake::looped(const event::Block& block) const {
 }
 
 void Intake::place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival) {
+  if (block.gap && block.topic == kBeenThere) {
+    arrival.durable_end_here.push_back(at);
+    return;
+  }
   if (looped(block)) {
     arrival.counted.looped += block.events;
     arrival.durable_end_here.push_back(at);
@@ -275,29 +295,68 @@ void Intake::place(const event::Block& block, const Slice& encoded, link::Range 
   }
   if (auto fault = event::category_fault(block.category); !fault.empty())
     return reject(arrival, at, block.events, std::string(fault));
+  if (block.gap || !options_.seen) {
+    store(block, encoded, at, arrival, true);
+    return;
+  }
+  place_unseen(block, encoded, at, arrival);
+}
+
+/// What of it did not come by another link before. What did is durable here or becomes so no later than this group.
+void Intake::place_unseen(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival) {
+  const IntakeRoute& route = options_.routes[options_.route_of(block.category)];
+  const std::string scope = route.by_category ? "r/" + route.name + "/" + block.category : "r/" + route.name;
+  const std::vector<link::Range> unseen = options_.seen->unseen(scope, block.kind, block.id);
+  if (unseen.empty()) {
+    arrival.counted.duplicates += block.events;
+    arrival.durable_end_here.push_back(at);
+    return;
+  }
+  // What is refused is not marked: by another way it may come with a shorter hop list.
+  const auto keep = [&](const event::Block& part, const Slice& bytes, bool last) {
+    if (store(part, bytes, at, arrival, last)) options_.seen->mark(scope, part.kind, part.id, arrival.marks);
+  };
+  std::vector<event::Block> parts;
+  if (!block.atomic() && unseen.front() != link::Range{block.id.first, block.id.last}) parts = cut_at(block, unseen);
+  if (parts.empty()) return keep(block, encoded, true);
+  uint64_t taken = 0;
+  for (const event::Block& part : parts) {
+    taken += part.events;
+    keep(part, Slice(event::encode(part)), &part == &parts.back());
+  }
+  arrival.counted.duplicates += block.events - taken;
+}
+
+/// `whole`: nothing of what `at` stands for comes after it.
+bool Intake::store(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival, bool whole) {
   size_t route = options_.route_of(block.category);
   const IntakeRoute& to = options_.routes[route];
   if (to.log) {
     Slice stored = encoded;
     if (arrival.peer_site != options_.site) {
       auto hopped = event::with_hop(encoded.view(), arrival.peer_site);
-      if (!hopped) return reject(arrival, at, block.events, hopped.error().to_string());
+      if (!hopped) {
+        reject(arrival, at, block.events, hopped.error().to_string());
+        return false;
+      }
       stored = Slice(std::move(*hopped));
     } else {
       stored = Slice(std::string(encoded.view()));  // a small record must not keep a whole frame alive
     }
     uint64_t sequence = to.log->append(std::move(stored), block.gap ? 0 : block.events, block.accepted_at);
     arrival.need(to.log);
-    if (arrival.wants_far) arrival.entries.put(far_key(to.name, sequence), encode_far(arrival.key, at));
+    if (arrival.wants_far && whole) arrival.entries.put(far_key(to.name, sequence), encode_far(arrival.key, at));
   } else {
     PH_ASSERT(sink_, "a route without a log leads to files");
-    if (auto fault = sink_->refuses(block.category); !fault.empty())
-      return reject(arrival, at, block.events, std::string(fault));
+    if (auto fault = sink_->refuses(block.category); !fault.empty()) {
+      reject(arrival, at, block.events, std::string(fault));
+      return false;
+    }
     if (!block.gap) {
       sink_->append(block);
       arrival.need(sink_);
     }
-    arrival.durable_end_here.push_back(at);
+    if (whole) arrival.durable_end_here.push_back(at);
     IntakeCounters& direct = arrival.direct[route];
     direct.events += block.gap ? 0 : block.events;
     direct.bytes += block.payload.size();
@@ -306,6 +365,7 @@ void Intake::place(const event::Block& block, const Slice& encoded, link::Range 
     arrival.counted.events += block.events;
     arrival.counted.bytes += block.payload.size();
   }
+  return true;
 }
 
 void Intake::put_counters(port::WriteBatch& entries, const Arrival& arrival) const {
@@ -319,6 +379,7 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
   auto client = arrival->client.lock();
   if (!outcome) {
     streams_->abandon(key, arrival->fresh);
+    if (options_.seen) options_.seen->undo(arrival->marks);
     auto take_back = [](IntakeCounters& from, const IntakeCounters& less) {
       from.events -= less.events;
       from.bytes -= less.bytes;
@@ -337,6 +398,7 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     return;
   }
   streams_->commit(key, arrival->fresh);
+  if (options_.seen) options_.seen->durable(arrival->marks);
   add(durable_, arrival->counted);
   for (GapSeen& gap : arrival->gaps) {
     if (gaps_.size() == kGapsShown) gaps_.pop_front();

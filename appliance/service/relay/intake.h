@@ -24,6 +24,7 @@
 #include "core/link/receiver_streams.h"
 #include "port/keyed_store.h"
 #include "port/loop.h"
+#include "service/relay/seen_events.h"
 #include "store/chunk/files_sink.h"
 #include "store/commit/committer.h"
 #include "store/spool/segment_log.h"
@@ -45,6 +46,7 @@ struct IntakeRoute {
   std::string name;
   spool::SegmentLog* log = nullptr;                   // null: the route leads to files alone
   std::function<bool()> full = [] { return false; };  // spool.max reached and full = "block"
+  bool by_category = true;  // targets tell categories apart: an event that comes under two of them is kept twice
 };
 
 struct IntakeOptions {
@@ -53,12 +55,13 @@ struct IntakeOptions {
   std::vector<IntakeRoute> routes;
   std::function<size_t(std::string_view category)> route_of;  // index into routes; there is always a default
   Duration stream_ttl = limits::kStreamTtl;                   // untouched for that long: forgotten
+  SeenEvents* seen = nullptr;                                 // null: an event that comes by two ways is kept twice
 };
 
 struct IntakeCounters {
   uint64_t events = 0;      // new, durable
   uint64_t bytes = 0;       // payload of those
-  uint64_t duplicates = 0;  // here already: acknowledged, not written
+  uint64_t duplicates = 0;  // here already, by this link or another: acknowledged, not written
   uint64_t rejected = 0;    // refused for good
   uint64_t looped = 0;      // had passed this site: acknowledged, not written
   uint64_t gaps = 0;        // gap markers
@@ -132,6 +135,8 @@ class Intake {
     bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
+  void place_unseen(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
+  bool store(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival, bool whole);
   void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
