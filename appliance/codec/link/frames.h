@@ -46,6 +46,7 @@ struct Reject {
 };
 
 namespace features {
+inline constexpr uint64_t zstd = 1;         // EVENTS with codecs::zstd are understood
 inline constexpr uint64_t strict = 1 << 1;  // EVENTS.attempt, ACK.staged, RESUMED.staged, DECIDE
 }
 
@@ -126,7 +127,8 @@ struct Ack {
   std::vector<uint64_t> staged;  // attempts: durable here, not published
   bool operator==(const Ack&) const = default;
 };
-/// Cumulative from zero per connection: EVENTS frames (header and body bytes) the sender may have sent in all. It may
+/// Cumulative from zero per connection: EVENTS frames (header and body bytes, compressed ones by what they become) the
+/// sender may have sent in all. It may
 /// begin a frame whenever it has sent less than this, so one frame may overshoot and no frame size can dead-lock.
 struct Credit {
   uint64_t bytes = 0;
@@ -168,6 +170,11 @@ struct Goodbye {
   std::string reason;
   bool operator==(const Goodbye&) const = default;
 };
+
+namespace codecs {
+inline constexpr uint8_t none = 0;
+inline constexpr uint8_t zstd = 1;  // see compression.h
+}  // namespace codecs
 
 using Frame = std::variant<Hello, Refuse, Resume, Resumed, Events, Ack, Credit, Hold, Release, CloseStream, Ping, Pong,
                            Goodbye, Decide>;
