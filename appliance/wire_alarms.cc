@@ -101,6 +101,16 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
 void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
   for (const auto& u : upstreams_) {
     relay::UpstreamStatus s = u->status();
+    for (const link::ReceiverStatus& r : s.receivers)
+      if (r.owned_batches > 0 && r.state == link::ReceiverState::idle)
+        add(to, "upstream_strict_waits", "upstream " + s.name,
+            r.address + " may have published " + std::to_string(r.owned_batches) +
+                " batches, which nobody else gets before it answers");
+    if (s.stranded_batches > 0)
+      add(to, "upstream_strict_waits", "upstream " + s.name,
+          std::to_string(s.stranded_batches) +
+              " batches may have been published by receivers that are configured no "
+              "more: configure them again, or set strict_give_up");
     if (unreachable(s.receivers)) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
     if (s.renewed)
       add(to, "stream_renewed", "upstream " + s.name,

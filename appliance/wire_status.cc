@@ -103,11 +103,12 @@ void Node::fill_upstreams(admin::Status& s) const {
   for (const auto& u : upstreams_) all.push_back(u->status());
   for (const auto& u : lsd_upstreams_) all.push_back(u->status());
   for (const relay::UpstreamStatus& from : all) {
-    admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes, {}};
+    admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes, from.stranded_batches, {}};
     for (size_t i = 0; i < from.receivers.size(); ++i) {
       const link::ReceiverStatus& r = from.receivers[i];
       row.receivers.push_back({r.address, from.peers[i], std::string(state_name(r.state)), r.in_flight_batches,
-                               r.in_flight_bytes, r.uncertain_batches, r.connects, r.failures, r.last_error});
+                               r.in_flight_bytes, r.uncertain_batches, r.owned_batches, r.connects, r.failures,
+                               r.last_error});
     }
     s.upstreams.push_back(std::move(row));
   }
@@ -186,6 +187,16 @@ void Node::fill_services(admin::Status& s) const {
   if (intake_)
     for (const relay::GapSeen& g : intake_->gaps())
       s.gaps.push_back({g.sender.hex(), g.stream.value, g.range.first, g.range.last, g.events, g.reason, g.at});
+  if (staging_) {
+    const relay::StagingStats staged = staging_->stats();
+    for (const auto& [name, n] : {std::pair<std::string_view, uint64_t>{"staged_batches", staged.batches},
+                                  {"staged_bytes", staged.bytes},
+                                  {"staged_total", staged.staged},
+                                  {"staged_published", staged.published},
+                                  {"staged_discarded", staged.discarded},
+                                  {"staged_lost", staged.lost}})
+      s.receiver->emplace_back(name, n);
+  }
   if (lsd_server_) {
     relay::LsdServerStats l = lsd_server_->stats();
     if (!s.receiver) s.receiver.emplace();

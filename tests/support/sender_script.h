@@ -39,6 +39,7 @@ class SenderScript {
     take();
     link::Hello hello;
     hello.node.raw[0] = static_cast<unsigned char>(r + 1);
+    hello.features = link::features::strict;
     sender_->connected(r, hello, now_);
   }
   /// RESUMED for the RESUMEs that were sent to `r` last.
@@ -56,6 +57,11 @@ class SenderScript {
   void received(size_t r, const link::Frame& f) { sender_->received(r, f, now_); }
   void ack(size_t r, uint64_t stream, uint64_t first, uint64_t last) {
     received(r, link::Ack{StreamId{stream}, {{first, last}}, {}, 0, {}});
+  }
+  /// Strict: `r` staged what it was sent last of [first, last).
+  void stage(size_t r, uint64_t stream, uint64_t first, uint64_t last) {
+    take();
+    received(r, link::Ack{StreamId{stream}, {}, {}, 0, {}, {attempts.at({first, last})}});
   }
   void lose(size_t r) { sender_->disconnected(r, "lost", now_); }
   /// Lets time pass, with every tick that falls due.
@@ -106,6 +112,8 @@ class SenderScript {
           sender_->durable(use->source, use->stream, use->receiver, now_);
         if (const auto* copies = std::get_if<link::effect::ReroutedUnasked>(&e); copies && durable_at_once)
           sender_->counted(copies->source, copies->stream, now_);
+        if (const auto* own = std::get_if<link::effect::Own>(&e); own && durable_at_once)
+          sender_->owned(own->source, own->stream, own->first, own->attempt, now_);
       }
     }
     log_ += out;
@@ -118,6 +126,7 @@ class SenderScript {
     return sent_;
   }
   bool durable_at_once = true;
+  std::map<std::pair<uint64_t, uint64_t>, uint64_t> attempts;  // strict: the latest of each range that was sent
 
  private:
   std::string text(const link::SenderEffect& effect) {
@@ -137,12 +146,15 @@ class SenderScript {
       return "stream " + n(e->stream.value) + " rejected " + range(e->first, e->last) + ": " + e->reason;
     if (const auto* e = std::get_if<fx::ReroutedUnasked>(&effect)) return "rerouted unasked " + n(e->events);
     if (const auto* e = std::get_if<fx::Renew>(&effect)) return "renew stream " + n(e->stream.value);
+    if (const auto* e = std::get_if<fx::Own>(&effect))
+      return "r" + n(e->receiver) + " owns " + range(e->first, e->last) + " of stream " + n(e->stream.value);
     if (std::holds_alternative<fx::Wanted>(effect)) return "wanted";
     const auto& send = std::get<fx::Send>(effect);
     std::string bytes = send.frame.head + std::string(send.frame.body.view());
     link::Frame frame = std::get<link::Frame>(link::decode(bytes)->frame);
     std::string to = "to r" + n(send.receiver) + " ";
     if (const auto* f = std::get_if<link::Events>(&frame)) {
+      if (f->attempt) attempts[{f->first, f->last}] = f->attempt;
       sent_ += (sent_.empty() ? "r" : " r") + n(send.receiver) + " " + range(f->first, f->last);
       return to + "EVENTS stream " + n(f->stream.value) + " " + range(f->first, f->last) + " events " + n(f->events) +
              " settled " + n(f->settled) + " epoch " + n(f->hold_epoch) + " far " + n(f->far);
@@ -154,6 +166,9 @@ class SenderScript {
       return out;
     }
     if (const auto* f = std::get_if<link::CloseStream>(&frame)) return to + "CLOSE stream " + n(f->stream.value);
+    if (const auto* f = std::get_if<link::Decide>(&frame))
+      return to + "DECIDE stream " + n(f->stream.value) + " publish " + n(f->publish.size()) + " discard " +
+             n(f->discard.size());
     if (std::holds_alternative<link::Ping>(frame)) return to + "PING";
     if (std::holds_alternative<link::Pong>(frame)) return to + "PONG";
     return to + "?";

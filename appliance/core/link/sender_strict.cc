@@ -169,7 +169,9 @@ void SenderCore::give_up_owners() {
   if (options_.strict_give_up == Duration::max()) return;
   auto gone = [&](ReceiverIndex r) {
     if (r == kNowhere) return now_ - started_at_ >= options_.strict_give_up;
-    return peers_[r].state == ReceiverState::idle && now_ - peers_[r].away_since >= options_.strict_give_up;
+    const ReceiverState state = peers_[r].state;
+    const bool away = state == ReceiverState::idle || state == ReceiverState::connecting;
+    return away && now_ - peers_[r].away_since >= options_.strict_give_up;
   };
   for (auto& [id, s] : streams_) {
     bool any = false;

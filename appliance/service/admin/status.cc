@@ -51,12 +51,14 @@ json::object upstream(const UpstreamRow& row) {
                                      {"in_flight_batches", r.in_flight_batches},
                                      {"in_flight_bytes", r.in_flight_bytes},
                                      {"uncertain_batches", r.uncertain_batches},
+                                     {"owned_batches", r.owned_batches},
                                      {"connects", r.connects},
                                      {"failures", r.failures},
                                      {"last_error", r.last_error}});
   return {{"name", row.name},
           {"unacked_events", row.unacked_events},
           {"unacked_bytes", row.unacked_bytes},
+          {"stranded_batches", row.stranded_batches},
           {"receivers", std::move(receivers)}};
 }
 

@@ -30,6 +30,7 @@ struct ReceiverRow {
   uint64_t in_flight_batches = 0;
   uint64_t in_flight_bytes = 0;
   uint64_t uncertain_batches = 0;
+  uint64_t owned_batches = 0;  // strict: it alone may publish them, and has not said that it did
   uint64_t connects = 0;
   uint64_t failures = 0;
   std::string last_error;
@@ -39,6 +40,7 @@ struct UpstreamRow {
   std::string name;
   uint64_t unacked_events = 0;
   uint64_t unacked_bytes = 0;
+  uint64_t stranded_batches = 0;  // strict: owned by receivers that are configured no more
   std::vector<ReceiverRow> receivers;
 };
 

@@ -1,0 +1,214 @@
+// What strict senders brought, until they decide: over restarts, full disks and damage.
+#include "service/relay/staging.h"
+
+#include <gtest/gtest.h>
+
+#include "base/coding.h"
+#include "codec/event/block.h"
+#include "support/manual_loop.h"
+#include "support/memory_files.h"
+#include "support/memory_store.h"
+
+namespace ph::relay {
+namespace {
+
+struct Client : IntakeClient {
+  void acknowledge(StreamId, const link::Ack& ack) override {
+    staged.insert(staged.end(), ack.staged.begin(), ack.staged.end());
+    accepted.insert(accepted.end(), ack.accepted.begin(), ack.accepted.end());
+  }
+  void hold(StreamId, std::string_view why) override { holds.emplace_back(why); }
+  void release(StreamId) override { ++releases; }
+  void consumed(uint64_t n) override { bytes += n; }
+  std::vector<uint64_t> staged;
+  std::vector<link::Span> accepted;
+  std::vector<std::string> holds;
+  int releases = 0;
+  uint64_t bytes = 0;
+};
+
+const link::StreamKey kKey{Random(7).node_id(), 42, StreamId{4711}};
+
+struct StagingTest : testing::Test {
+  test::ManualLoop loop;
+  test::ManualDisk disk{loop};
+  test::MemoryFiles files;
+  test::MemoryStore store;
+  std::unique_ptr<commit::Committer> committer;
+  std::unique_ptr<chunk::FilesSink> sink;
+  std::unique_ptr<Intake> intake;
+  std::unique_ptr<Staging> staging;
+  std::shared_ptr<Client> client = std::make_shared<Client>();
+  uint64_t bytes_max = 1 << 30;
+
+  StagingTest() {
+    files.make_directories("/far").value();
+    start();
+  }
+  void start() {
+    committer = std::make_unique<commit::Committer>(loop, disk, store);
+    chunk::FilesSinkOptions options;
+    options.directory = "/far/events";
+    options.state_directory = "/far/state";
+    sink = chunk::FilesSink::open(options, loop, files, store, *committer).value();
+    IntakeOptions of{.self = Random(2).node_id(), .site = "fra", .routes = {}, .route_of = {}};
+    of.routes.push_back({"default", nullptr, [] { return false; }});
+    of.route_of = [](std::string_view) { return 0; };
+    intake = std::make_unique<Intake>(std::move(of), loop, store, *committer, sink.get());
+    intake->load().value();
+    auto log = spool::SegmentLog::open({.name = "@staged", .directory = "/far/staged"}, files, store, loop.random());
+    staging = std::make_unique<Staging>(std::move(*log), bytes_max, *intake, loop, store, *committer);
+    staging->load().value();
+  }
+  void restart() {
+    staging.reset();
+    intake.reset();
+    sink.reset();
+    committer.reset();
+    start();
+  }
+  void settle() {
+    for (int i = 0; i < 20; ++i) loop.advance(100ms);
+  }
+  static link::Events events(uint64_t attempt, uint64_t first, const std::string& text) {
+    event::Block block;
+    block.category = "clicks";
+    block.id = {NodeId{}, kKey.stream, first, first + text.size()};
+    block.events = 1;
+    block.payload = Slice(std::string(text));
+    std::string packed;
+    put_varint(packed, text.size());
+    put_sized(packed, event::encode(block));
+    link::Events e;
+    e.stream = kKey.stream;
+    e.first = first;
+    e.last = first + text.size();
+    e.events = 1;
+    e.packed = Slice(std::move(packed));
+    e.attempt = attempt;
+    return e;
+  }
+  void stage(uint64_t attempt, uint64_t first, const std::string& text) {
+    EXPECT_TRUE(staging->stage(kKey, "ams", events(attempt, first, text), 100, client));
+    settle();
+  }
+  void decide(std::vector<uint64_t> publish, std::vector<uint64_t> discard) {
+    staging->decide(kKey, {kKey.stream, std::move(publish), std::move(discard)});
+    settle();
+  }
+  std::string lines() {
+    std::string all;
+    for (const std::string& path : files.paths())
+      if (path.starts_with("/far/events/clicks/clicks-")) all += files.content(path);
+    return all;
+  }
+};
+
+TEST_F(StagingTest, nothing_is_in_a_file_before_it_is_decided_also_after_a_restart) {
+  stage(5, 0, "one\n");
+  stage(6, 4, "two\n");
+  EXPECT_EQ(client->staged, (std::vector<uint64_t>{5, 6}));
+  EXPECT_EQ(client->bytes, 200u);
+  EXPECT_EQ(lines(), "");
+  restart();
+  const auto told = staging->staged(kKey);
+  ASSERT_EQ(told.size(), 2u);
+  EXPECT_EQ(told[0], (link::Resumed::Staged{5, 0, 4}));
+  intake->resume(kKey, 0, client);
+  decide({5}, {6});
+  EXPECT_EQ(lines(), "one\n");
+  EXPECT_EQ(client->accepted, (std::vector<link::Span>{{0, 4}}));
+  EXPECT_TRUE(staging->staged(kKey).empty());
+  EXPECT_EQ(staging->stats().discarded, 1u);
+  restart();
+  EXPECT_TRUE(staging->staged(kKey).empty()) << "the decision is durable";
+  EXPECT_TRUE(intake->has(kKey, 0, 4));
+}
+
+TEST_F(StagingTest, a_range_staged_twice_is_published_once) {
+  stage(5, 0, "one\n");
+  stage(6, 0, "one\n");
+  decide({5}, {});
+  decide({6}, {});
+  EXPECT_EQ(lines(), "one\n");
+  EXPECT_EQ(staging->stats().batches, 0u);
+}
+
+TEST_F(StagingTest, what_is_here_already_is_acknowledged_and_not_staged) {
+  stage(5, 0, "one\n");
+  decide({5}, {});
+  client->accepted.clear();
+  stage(9, 0, "one\n");
+  EXPECT_EQ(client->accepted, (std::vector<link::Span>{{0, 4}}));
+  EXPECT_EQ(staging->stats().batches, 0u);
+  EXPECT_EQ(lines(), "one\n");
+}
+
+TEST_F(StagingTest, a_full_disk_holds_the_stream_and_keeps_nothing) {
+  files.capacity = files.used();
+  stage(5, 0, "one\n");
+  EXPECT_TRUE(client->staged.empty());
+  EXPECT_FALSE(client->holds.empty());
+  EXPECT_EQ(staging->stats().batches, 0u);
+  files.capacity = UINT64_MAX;
+  settle();
+  EXPECT_GT(client->releases, 0);
+}
+
+TEST_F(StagingTest, what_was_to_be_published_on_a_full_disk_is_published_when_there_is_room) {
+  stage(5, 0, "one\n");
+  files.capacity = files.used();
+  decide({5}, {});
+  EXPECT_EQ(lines(), "");
+  EXPECT_EQ(staging->staged(kKey).size(), 1u) << "told of, should its sender ask";
+  files.capacity = UINT64_MAX;
+  settle();
+  EXPECT_EQ(lines(), "one\n");
+  EXPECT_EQ(staging->stats().batches, 0u);
+}
+
+TEST_F(StagingTest, over_its_bound_streams_are_held) {
+  bytes_max = 1;
+  restart();
+  stage(5, 0, "one\n");
+  stage(6, 4, "two\n");
+  EXPECT_EQ(client->staged, (std::vector<uint64_t>{5}));
+  ASSERT_FALSE(client->holds.empty());
+  EXPECT_EQ(client->holds.back(), "staging_full");
+}
+
+TEST_F(StagingTest, a_record_that_cannot_be_read_again_is_not_here) {
+  stage(5, 0, "one\n");
+  for (const std::string& path : files.paths())
+    if (path.starts_with("/far/staged/")) {
+      std::string& bytes = files.inode(path)->bytes;
+      bytes[bytes.size() - 3] ^= 1;
+    }
+  restart();
+  decide({5}, {});
+  EXPECT_EQ(staging->stats().lost, 1u);
+  EXPECT_TRUE(staging->staged(kKey).empty());
+  EXPECT_EQ(lines(), "");
+}
+
+TEST_F(StagingTest, a_closed_stream_leaves_nothing) {
+  stage(5, 0, "one\n");
+  staging->close(kKey);
+  settle();
+  restart();
+  EXPECT_EQ(staging->stats().batches, 0u);
+}
+
+TEST_F(StagingTest, a_damaged_entry_of_the_store_is_named) {
+  port::WriteBatch bad;
+  bad.put("g/short", "\x01");
+  store.write(bad, true).value();
+  auto log = spool::SegmentLog::open({.name = "@staged2", .directory = "/far/staged2"}, files, store, loop.random());
+  Staging other(std::move(*log), bytes_max, *intake, loop, store, *committer);
+  auto loaded = other.load();
+  ASSERT_FALSE(loaded);
+  EXPECT_NE(loaded.error().to_string().find("store key"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace ph::relay
