@@ -141,7 +141,7 @@ class Check {
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
       if (l.psk && s_.broker.access.psk_identities.empty() && !s_.broker.access.psk)
         out_.error(at.place("psk"), "`psk = true` needs keys", "give them in [broker.psk] or [[broker.psk_identity]]");
-      if (at.has("certificate_field") && l.certificate_as == CertificateAs::none)
+      if (l.certificate_field != CertificateField::cn && l.certificate_as == CertificateAs::none)
         out_.error(at.place("certificate_field"), "`certificate_field` needs `certificate_as`",
                    "as it is, no name of a certificate is used");
       if (l.certificate_as != CertificateAs::none && !l.tls)
