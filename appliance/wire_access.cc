@@ -103,6 +103,7 @@ void Node::set_listener_access(const settings::Listener& from, broker::ListenerO
                       : from.certificate_as == settings::CertificateAs::clientid ? broker::CertificateAs::client_id
                                                                                  : broker::CertificateAs::nothing;
   to.certificate_field = static_cast<port::CertificateField>(from.certificate_field);
+  to.websocket_origins = from.origins;
   to.connections_rate = from.max_conn_rate;
   to.messages_rate = from.messages_rate;
   to.messages_rate_total = from.messages_rate_total;

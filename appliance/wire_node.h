@@ -127,6 +127,8 @@ class Node {
   void add_spool_alarms(std::vector<admin::Alarm>& to) const;
   void add_link_alarms(std::vector<admin::Alarm>& to) const;
   void add_broker_alarms(std::vector<admin::Alarm>& to) const;
+  void add_descriptor_alarm(std::vector<admin::Alarm>& to);
+  void warn_of_limits() const;
   admin::Status status();
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
@@ -147,6 +149,8 @@ class Node {
   bool stopping_ = false;
   admin::Alarms alarms_;
   std::unique_ptr<port::Timer> alarm_timer_;
+  uint64_t accept_pauses_seen_ = 0;
+  Instant accept_paused_at_{};
   std::shared_ptr<port::TlsContext> tls_;                              // links, both ways
   std::map<ListenerTls, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 

@@ -42,6 +42,7 @@ struct ListenerOptions {
   std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
   CertificateAs certificate_as = CertificateAs::nothing;
   port::CertificateField certificate_field = port::CertificateField::common_name;
+  std::vector<std::string> websocket_origins;  // as port::ListenOptions
   // Rates a second; 0: no bound. Connections beyond theirs are closed; who sends too much is not read from for a while.
   uint64_t connections_rate = 0;
   uint64_t messages_rate = 0, bytes_rate = 0;              // of each client
