@@ -106,6 +106,9 @@ class Node {
   Result<> lock(const std::string& directory, const std::string& use);
   Result<> open_files_sink();
   Result<> open_tls();
+  /// Who decides over HTTP, both kinds of it.
+  static io::TlsOptions tls_options_of(const settings::HttpServer& server);
+  static broker::HttpCheckOptions http_options(const settings::HttpServer& from, std::shared_ptr<port::TlsContext> tls);
   std::shared_ptr<port::TlsContext> tls_of(const settings::Listener& listener) const;
   Result<> open_spools();
   Result<> open_agent();
@@ -154,6 +157,7 @@ class Node {
   std::shared_ptr<port::TlsContext> tls_;                              // links, both ways
   std::map<ListenerTls, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 
+  std::shared_ptr<port::TlsContext> tls_http_, tls_http_authz_;  // to who decides; null: plain, or nobody does
   std::unique_ptr<access::AccessStore> access_;
   std::unique_ptr<admin::AccessApi> access_api_;
   std::unique_ptr<commit::Committer> committer_;

@@ -20,6 +20,7 @@
 #include "core/session/session.h"
 #include "port/crypto.h"
 #include "port/network.h"
+#include "service/broker/http_authorizer.h"
 #include "service/broker/http_check.h"
 
 namespace ph::broker {
@@ -81,6 +82,7 @@ struct SecurityOptions {
   port::JobPool* jobs = nullptr;         // must end before the loops do
   TokenOptionsPtr tokens;                // at start; Broker::set_tokens() later. Null: none are taken
   HttpCheckOptions http;
+  HttpAuthorizerOptions authorizer;
   security::FlappingLimits flapping;
   std::function<void(const std::string& client_id)> on_flapping;  // on any worker's thread
 };

@@ -25,6 +25,7 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<Listene
       tap_(tap),
       policy_(options.security.policy),
       authenticator_(options, loop, network, context_.counters),
+      authorizer_(options.security.authorizer, loop, network, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
       sys_retained_(SIZE_MAX, SIZE_MAX, sys_counters_),
       sys_timer_(loop.make_timer()),
