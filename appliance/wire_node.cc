@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "host/notify.h"
 #include "io/clock.h"
+#include "io/descriptor_limit.h"
 #include "io/random_seed.h"
 
 namespace ph {
@@ -143,7 +144,19 @@ Result<> Node::open() {
   PH_TRY(open_receiver());
   PH_TRY(open_lsd_receiver());
   watch_far();
+  warn_of_limits();
   return {};
+}
+
+/// What the configuration promises and the system will not keep.
+void Node::warn_of_limits() const {
+  uint64_t wanted = settings_.receiver && !settings_.receiver->link.empty() ? settings_.receiver->connections_max : 0;
+  for (const auto& l : settings_.listeners) wanted += l.connections_max;
+  const size_t limit = io::descriptor_limit();
+  if (limit == 0 || wanted < io::descriptor_ceiling()) return;
+  log_warn("descriptor_limit_low", {{"descriptors_max", limit},
+                                    {"connections_max", wanted},
+                                    {"effect", "fewer connections than configured; raise LimitNOFILE"}});
 }
 
 Result<> Node::open_identity() {

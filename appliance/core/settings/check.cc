@@ -153,11 +153,26 @@ class Check {
     const bool ws = l.protocol == ListenerProtocol::ws;
     if (!ws && l.path != Listener{}.path)
       out_.error(at.place("path"), "`path` is for listeners with `protocol = \"ws\"`");
+    if (!ws && at.has("origins"))
+      out_.error(at.place("origins"), "`origins` is for listeners with `protocol = \"ws\"`");
+    if (at.has("origins") && l.origins.empty() && at.value("origins")->is(Value::Kind::array))
+      out_.error(at.place("origins"), "`origins` is empty", "without the key pages of anywhere may connect");
+    for (size_t i = 0; i < l.origins.size(); ++i) origin(l.origins[i], at.item("origins", i));
     auto in_path = [](char c) { return c > ' ' && c < 0x7F && c != '?' && c != '#'; };
     if (ws &&
         (!l.path.starts_with('/') || l.path.size() > kPathMax || !std::all_of(l.path.begin(), l.path.end(), in_path)))
       out_.error(at.place("path"),
                  "`listener.path` is " + in_quotes(l.path.substr(0, 80)) + "; it must be like \"/mqtt\"");
+  }
+  void origin(const std::string& text, Place place) {
+    std::string_view rest = text;
+    const bool scheme = rest.starts_with("https://") || rest.starts_with("http://");
+    rest.remove_prefix(scheme ? rest.find("://") + 3 : 0);
+    if (rest.starts_with("*.")) rest.remove_prefix(2);
+    const bool port = rest.rfind(':') != rest.npos && !rest.ends_with(']');
+    if (!scheme || !parse_host_port(std::string(rest) + (port ? "" : ":1"), false))
+      out_.error(place, in_quotes(text.substr(0, 80)) + " is no origin",
+                 "write scheme, host and, if it is not the usual one, port: \"https://app.example:8443\"");
   }
   void upstreams() {
     std::map<std::string, Place> names;

@@ -305,6 +305,11 @@ const Table<Listener>& listener_table() {
               "protocol", &Listener::protocol, {{"mqtt", ListenerProtocol::mqtt}, {"ws", ListenerProtocol::ws}},
               "MQTT over TCP or over WebSocket."),
           text("path", &Listener::path, "Path of the WebSocket; clients name it and subprotocol \"mqtt\"."),
+          texts("origins", &Listener::origins,
+                "Of WebSocket: whose pages a browser may connect from, \"https://app.example\" or "
+                "\"https://*.example:8443\". Clients that are no browsers say none and are let in. Default: pages of "
+                "anywhere may.")
+              .like("[\"https://dashboard.example\"]"),
           flag("tls", &Listener::tls, "TLS with the certificate of [tls]."),
           choice<Listener, ClientCertificate, ClientCertificate>(
               "client_certificate", &Listener::client_certificate,

@@ -121,7 +121,8 @@ struct Listener {
   std::string name;
   std::string bind;
   ListenerProtocol protocol = ListenerProtocol::mqtt;
-  std::string path = "/mqtt";  // of WebSocket
+  std::string path = "/mqtt";        // of WebSocket
+  std::vector<std::string> origins;  // whose pages may connect; empty: all
   bool tls = false;
   ClientCertificate client_certificate = ClientCertificate::optional;
   bool proxy_protocol = false;

@@ -23,7 +23,7 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
     row.options = f;
     row.filter = name_filter(connection, f.filter);
     row.held = connection.client->session->subscriptions().contains(row.filter);
-    if (!may_subscribe(connection, unmounted(connection, row.filter))) row.refused = ReasonCode::not_authorized;
+    if (!may_subscribe(connection, unmounted(connection, row.filter), f.qos)) row.refused = ReasonCode::not_authorized;
     asked->rows.push_back(std::move(row));
   }
   const uint64_t uid = connection.client->uid;
