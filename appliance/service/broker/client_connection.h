@@ -35,6 +35,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   uint32_t check = 0;        // the worker's: serial of the look that is due next
   ClientRates rates;
   Instant expires = Instant::max();          // of its credentials
+  bool lingers = false;                      // it closes when close() is called a second time
   bool local_user = false;                   // it is the policy's user of that name, and goes with it
   std::unique_ptr<ScramExchange> scram;      // an enhanced authentication at work
   std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
@@ -58,7 +59,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
-  void close() override { socket_->close(); }
+  void close() override;
 
  private:
   Worker& worker_;
