@@ -369,7 +369,9 @@ INSTANTIATE_TEST_SUITE_P(Seeds, DurableEvents, testing::Range<uint64_t>(1, 81));
 TEST_P(DurableEvents, reach_each_session_once) {
   Random random(GetParam());
   SCOPED_TRACE("seed " + std::to_string(GetParam()));
-  DurableRig rig(1 + random.below(3));
+  BrokerOptions options;
+  options.session.inflight_max = 1000;
+  DurableRig rig(1 + random.below(3), options);
   const std::vector<std::string> ids{"a", "b", "c"};
   for (const auto& id : ids) {
     MqttClient& c = rig.connect("id=" + id + " clean=0 session_expiry=100000");
