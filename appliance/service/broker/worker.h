@@ -56,6 +56,7 @@ struct Taken {
   uint8_t qos = 0;
   bool accepted = false;
   uint64_t number = 0;  // of the message that the record of the packet id still names; 0: none
+  bool tapped = false;  // there may be a record of what it waits for at far ends
 };
 
 /// What has to be on disk before a message counts as taken.
@@ -137,6 +138,7 @@ class Worker final : public JournalMember {
   /// A QoS 2 message whose routing a crash cut short: to those durable sessions that do not have it.
   void redo(const session::MessagePtr& message, const std::string& publisher, const Receivers& has);
   void redone(uint64_t uid, uint16_t packet_id, uint64_t number) { durable_->routed(uid, packet_id, number); }
+  void await_far(const std::string& client_id, const Taken& taken, std::string waits_for);
   void restore_delayed(const std::shared_ptr<session::Message>& message, const session::DelayedRecord& record);
   void redone_delayed(uint64_t number) { durable_->delayed_done(number, true); }
   void flush_journal() { durable_->flush(); }
@@ -282,6 +284,7 @@ class Worker final : public JournalMember {
   /// `to`: where it goes, kNobody if it ends.
   std::unique_ptr<session::Session> extract(Client& client, uint32_t to = kNobody);
   void end_session(Client& client);
+  void linger(ClientConnection& connection);
   void publish_will(Client& client);
   void schedule_due(Client& client);
   void unschedule_due(Client& client);
@@ -290,6 +293,7 @@ class Worker final : public JournalMember {
   // worker_sink.cc: from the event plane
   void deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy);
   void check_parked(Instant now);
+  bool got_before(const session::Message& message, uint64_t uid, const session::SharedKey& shared) const;
 
   // worker_security.cc: who comes in, and what it may do there
   void authenticate(ClientConnection& connection, const mqtt::Connect& connect, Opening opening);
@@ -387,6 +391,7 @@ class Worker final : public JournalMember {
   void receive_shared(const Letter& letter, uint32_t from);
   void followed(uint64_t number);
   void hand_on(session::Session& ended);
+  void handed_on();
   // worker_durable.cc: what waits for the disk
   bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
   bool needs_record(ClientConnection& connection, const session::MessageView& view);
@@ -462,6 +467,7 @@ class Worker final : public JournalMember {
   uint64_t last_following_ = 0;
   uint64_t follow_ = 0;  // of the message that is passed on now
   std::vector<Following> following_;
+  HandedOn handed_on_;                             // by the message at work
   std::unordered_map<uint64_t, Client*> members_;  // own sessions that are in a group, by uid
   std::shared_ptr<SinkTicket> ticket_;             // of the fan-out at work, if it came from the event plane
   std::set<Client*> parked_;                       // clients with parked messages
