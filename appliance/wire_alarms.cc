@@ -119,6 +119,12 @@ void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
       add(to, "stream_renewed", "upstream " + s.name,
           std::to_string(s.renewed) + " streams: a receiver knew more of them than this node, which was rolled back");
   }
+  for (const auto& u : lsd_upstreams_) {
+    relay::UpstreamStatus s = u->status();
+    if (unreachable(s.receivers)) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
+  }
+  if (uint64_t held = lsd_server_ ? lsd_server_->stats().held : 0)
+    add(to, "requests_held", "receiver.lsd", std::to_string(held) + " requests wait for room");
   if (size_t held = intake_ ? intake_->held_streams() : 0)
     add(to, "streams_held", "receiver", std::to_string(held) + " streams are held back");
 }

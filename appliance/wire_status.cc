@@ -74,6 +74,8 @@ void Node::fill_routes(admin::Status& s) const {
   for (const RouteSpool& spool : spools_)
     for (const auto& source : spool.sources) add(rows[{source->route(), source->target()}], source->counters());
   for (const RetryQueue& q : retry_queues_) add(rows[{q.route, q.target}], q.source->counters());
+  if (lsd_server_)
+    for (const auto& [route, c] : lsd_server_->direct_counters()) direct[route].events += c.events;
   for (const auto& [route, c] : direct) {
     port::TargetCounters more;
     more.in = more.delivered = c.events;
@@ -98,8 +100,10 @@ void Node::watch_drains() {
 }
 
 void Node::fill_upstreams(admin::Status& s) const {
-  for (const auto& u : upstreams_) {
-    relay::UpstreamStatus from = u->status();
+  std::vector<relay::UpstreamStatus> all;
+  for (const auto& u : upstreams_) all.push_back(u->status());
+  for (const auto& u : lsd_upstreams_) all.push_back(u->status());
+  for (const relay::UpstreamStatus& from : all) {
     admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes, {}};
     for (size_t i = 0; i < from.receivers.size(); ++i) {
       const link::ReceiverStatus& r = from.receivers[i];
@@ -182,12 +186,28 @@ void Node::fill_services(admin::Status& s) const {
                                 {"protocol_errors", l.protocol_errors},
                                 {"handshake_timeouts", l.handshake_timeouts},
                                 {"tls_failures", loop_.counters().clients_refused_by_tls.value()},
+                                {"seen_pages", seen_->pages()},
+                                {"seen_forgotten_early", seen_->ended_early()},
                                 {"streams", intake_->streams()},
                                 {"held_streams", intake_->held_streams()}};
   }
   if (intake_)
     for (const relay::GapSeen& g : intake_->gaps())
       s.gaps.push_back({g.sender.hex(), g.stream.value, g.range.first, g.range.last, g.events, g.reason, g.at});
+  if (lsd_server_) {
+    relay::LsdServerStats l = lsd_server_->stats();
+    if (!s.receiver) s.receiver.emplace();
+    for (const auto& [name, n] : {std::pair<std::string_view, uint64_t>{"lsd_events", l.events},
+                                  {"lsd_bytes", l.bytes},
+                                  {"lsd_requests", l.requests},
+                                  {"lsd_refused", l.refused},
+                                  {"lsd_held", l.held},
+                                  {"lsd_abandoned", l.abandoned},
+                                  {"lsd_connections", l.connections},
+                                  {"lsd_accepted", l.accepted},
+                                  {"lsd_protocol_errors", l.protocol_errors}})
+      s.receiver->emplace_back(name, n);
+  }
   if (files_sink_) {
     chunk::FilesSinkStats f = files_sink_->stats();
     s.files = admin::Numbers{{"events", f.events},     {"bytes", f.bytes},
@@ -235,6 +255,7 @@ void Node::fill_services(admin::Status& s) const {
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);
+      s.mqtt->emplace_back("passed_on", tap_->counters().passed_on);
     }
   }
 }

@@ -85,6 +85,8 @@ class EventSource {
   /// Everything below `settled` is acknowledged by a receiver, and `events` is how many events that added. `duplicates`
   /// of them were known to be there already. Persisted lazily (within a second), with the counters, in one batch.
   virtual void advanced(StreamId stream, uint64_t settled, uint64_t events, uint64_t duplicates) = 0;
+  /// Writes what advanced() said, now instead of lazily: for targets that can't be asked after a crash what they hold.
+  virtual void persist_now(Task durable) { durable(); }
   /// For sinks of this node: the store entries that advanced() would write, so that the sink commits them together with
   /// the data. The source has moved when this returns; the sink must commit the entries or stop the process.
   virtual WriteBatch advance_entries(StreamId stream, uint64_t settled, uint64_t events) = 0;

@@ -18,7 +18,7 @@ namespace {
 
 namespace json = boost::json;
 
-constexpr std::string_view kMarkPrefix = "d/";
+constexpr std::string_view kMarkPrefix = "l/";
 constexpr std::string_view kCounterPrefix = "c/dead/";
 constexpr size_t kListDefault = 100;
 

@@ -12,7 +12,7 @@
 //         answers {letters, events, fresh, no_target, failed}: done; too young to be sure that their source has passed
 //         them; of a target that is not configured; too long for a record
 //
-// Store entries: d/<route>/<id>  the mark: u8 version 1, u8 1 retried, 2 dropped
+// Store entries: l/<route>/<id>  the mark: u8 version 1, u8 1 retried, 2 dropped
 //                c/dead/<route>  varints: letters and events retried, letters and events dropped
 // Bounds: kBatchLetters and kBatchBytes at a time; one operation at a time, another is answered 409.
 #pragma once

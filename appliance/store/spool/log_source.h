@@ -119,7 +119,7 @@ class LogSource final : public port::EventSource {
   uint64_t settled() const { return state_.settled; }
   uint64_t far() const { return far_; }
   /// Writes what is not written yet now; for an orderly end. `done` runs when that is durable or has failed.
-  void persist_now(port::Task done);
+  void persist_now(port::Task done) override;
 
  private:
   enum class Fate : uint8_t { deliver, damaged, dropped, rejected, expired };
