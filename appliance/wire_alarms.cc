@@ -111,6 +111,19 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
     if (spools_[i].full()) add(to, "spool_full", about, "intake of this route is stopped");
   }
   for (const spool::Orphan& o : orphans_) add(to, "spool_orphaned", about_orphan(o), text_of(o));
+  std::map<std::string, uint64_t> bounds;
+  for (const settings::Route& r : settings_.routes)
+    if (r.spool.max) bounds[r.name] = r.spool.max->value;
+  if (!agent_ || bounds.empty()) return;
+  for (const port::EventSource* s : agent_->sources()) {
+    auto bound = bounds.find(s->route());
+    if (bound == bounds.end()) continue;
+    const port::TargetCounters c = s->counters();
+    if (c.queued_bytes + c.unread_bytes >= bound->second)
+      add(to, "spool_full", "files of " + s->route() + " for " + s->target(),
+          std::to_string(c.queued_bytes + c.unread_bytes) +
+              " bytes wait in their files, which stay; other targets go on");
+  }
 }
 
 void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {

@@ -27,6 +27,7 @@
 #include "io/posix_files.h"
 #include "io/tls.h"
 #include "service/admin/access_api.h"
+#include "service/admin/dead_letter_desk.h"
 #include "service/admin/drain.h"
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
@@ -107,6 +108,15 @@ class Node {
     bool full() const;
   };
 
+  /// What of a target's dead letters is sent again: a log of its own, since no other target of the route gets it.
+  struct RetryQueue {
+    std::string route;
+    std::string target;
+    std::unique_ptr<spool::SegmentLog> log;
+    std::unique_ptr<spool::LogRetention> retention;
+    std::unique_ptr<spool::LogSource> source;
+  };
+
   Result<> open_identity();
   Result<> lock(const std::string& directory, const std::string& use);
   Result<> open_files_sink();
@@ -116,6 +126,7 @@ class Node {
   static broker::HttpCheckOptions http_options(const settings::HttpServer& from, std::shared_ptr<port::TlsContext> tls);
   std::shared_ptr<port::TlsContext> tls_of(const settings::Listener& listener) const;
   Result<> open_spools();
+  Result<> open_retry_queue(const std::string& route, const std::string& target, bool wants_far);
   Result<> open_agent();
   Result<> open_access();
   Result<> open_broker();
@@ -175,7 +186,9 @@ class Node {
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;
   std::unique_ptr<chunk::FilesSink> files_sink_;
-  std::vector<RouteSpool> spools_;      // by route
+  std::vector<RouteSpool> spools_;  // by route
+  std::vector<RetryQueue> retry_queues_;
+  std::unique_ptr<admin::DeadLetterDesk> desk_;
   std::vector<spool::Orphan> orphans_;  // as of the start
   std::unique_ptr<agent::Agent> agent_;
   io::MbedCrypto crypto_;
