@@ -1,4 +1,6 @@
 // The node's links, both protocols: where it sends and from whom it takes.
+#include <algorithm>
+
 #include "wire_node.h"
 
 namespace ph {
@@ -11,6 +13,13 @@ Result<std::vector<relay::UpstreamOptions::Address>> addresses_of(const settings
     out.push_back({endpoint, a.weight});
   }
   return out;
+}
+
+/// Whether it makes a difference under which category an event comes. Published under its topic, it makes none.
+bool tells_categories_apart(const settings::Route& route) {
+  return std::any_of(route.to.begin(), route.to.end(), [](const settings::Target& t) {
+    return t.kind != settings::Target::Kind::mqtt || t.text.find("{category}") != t.text.npos;
+  });
 }
 
 }  // namespace
@@ -56,13 +65,14 @@ void Node::open_lsd_upstream(const settings::Upstream& from, std::vector<relay::
 std::vector<relay::IntakeRoute> Node::intake_routes() {
   std::vector<relay::IntakeRoute> out;
   for (size_t i = 0; i < settings_.routes.size(); ++i)
-    out.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); }});
+    out.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); },
+                   tells_categories_apart(settings_.routes[i])});
   return out;
 }
 
 Result<> Node::open_receiver() {
   if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl};
+  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl, .seen = seen_.get()};
   intake.routes = intake_routes();
   // Settings without a default route are refused, so every category has one.
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };

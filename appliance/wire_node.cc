@@ -18,12 +18,16 @@ constexpr Duration kLastAnswers = 1s;
 constexpr Duration kShutdownBound =
     7s;  // with kLastAnswers, an orderly end takes no longer; systemd and people wait 10 s
 
+static_assert(static_cast<int>(settings::Compress::gzip) == static_cast<int>(chunk::Compression::gzip));
+static_assert(static_cast<int>(settings::Compress::zstd) == static_cast<int>(chunk::Compression::zstd));
+
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
   out.masks = from.match;
   out.mode = from.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks;
   out.chunk_max = from.chunk_max.value;
   out.chunk_interval = from.chunk_interval;
+  out.compression = static_cast<chunk::Compression>(from.compress);
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
   return out;
 }
@@ -38,6 +42,18 @@ agent::Oversize oversize(settings::Oversize from) {
       return agent::Oversize::dead_letter;
   }
   return agent::Oversize::split;
+}
+
+spool::Overflow overflow(settings::Full from) {
+  switch (from) {
+    case settings::Full::block:
+      return spool::Overflow::keep_all;
+    case settings::Full::drop_oldest:
+      return spool::Overflow::drop_oldest;
+    case settings::Full::drop_newest:
+      return spool::Overflow::drop_newest;
+  }
+  return spool::Overflow::keep_all;
 }
 
 std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
@@ -83,18 +99,6 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   return out;
 }
 
-io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
-  switch (from) {
-    case settings::ClientCertificate::none:
-      return io::PeerCertificate::none;
-    case settings::ClientCertificate::optional:
-      return io::PeerCertificate::optional;
-    case settings::ClientCertificate::required:
-      return io::PeerCertificate::required;
-  }
-  return io::PeerCertificate::required;
-}
-
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -120,7 +124,7 @@ Node::~Node() {
 
 bool Node::RouteSpool::full() const {
   if (bytes_max == 0) return false;
-  return std::any_of(sources.begin(), sources.end(),
+  return std::any_of(blocking.begin(), blocking.end(),
                      [this](const auto& s) { return s->counters().queued_bytes >= bytes_max; });
 }
 
@@ -128,6 +132,8 @@ Result<> Node::open() {
   started_ = loop_.now();
   PH_TRY(open_identity());
   PH_TRY(open_tls());
+  seen_ = std::make_unique<relay::SeenEvents>(loop_, *store_, *committer_);
+  PH_TRY(seen_->load());
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
@@ -170,17 +176,21 @@ Result<> Node::lock(const std::string& directory, const std::string& use) {
 }
 
 Result<> Node::open_tls() {
-  if (!settings_.tls) return {};
-  io::TlsOptions options = tls_options(*settings_.tls);
-  PH_ASSIGN(tls_, port::TlsContext::load(options));
-  // MQTT clients rarely have certificates; a link's two ends always do.
+  if (settings_.tls) {
+    PH_ASSIGN(tls_, port::TlsContext::load(tls_options(*settings_.tls)));
+  }
+  PH_ASSIGN(const auto keys, read_psk(settings_));
   for (const auto& l : settings_.listeners) {
-    auto& context = tls_mqtt_[l.client_certificate];
-    if (!l.tls || context) continue;
-    options.peer = peer_certificate(l.client_certificate);
-    PH_ASSIGN(context, port::TlsContext::load(options));
+    const ListenerTls of(l);
+    if (of.plain() || tls_mqtt_.contains(of)) continue;
+    PH_ASSIGN(tls_mqtt_[of], io::make_tls_server(tls_options(settings_, of, keys)));
   }
   return {};
+}
+
+std::shared_ptr<port::TlsContext> Node::tls_of(const settings::Listener& listener) const {
+  const auto it = tls_mqtt_.find(ListenerTls(listener));
+  return it == tls_mqtt_.end() ? nullptr : it->second;
 }
 
 Result<> Node::open_files_sink() {
@@ -220,11 +230,20 @@ Result<> Node::open_spools() {
     for (const auto& t : r.to) targets.push_back(t.name());
     s.retention = std::make_unique<spool::LogRetention>(*s.log, targets);
     if (r.spool.max) s.bytes_max = r.spool.max->value;
-    for (const std::string& target : targets) {
+    for (const auto& t : r.to) {
       spool::LogSourceOptions source{
-          .route = r.name, .target = target, .wants_far = passes_far_on || r.ack == settings::Ack::far};
+          .route = r.name, .target = t.name(), .wants_far = passes_far_on || r.ack == settings::Ack::far};
+      // A target of this node is never away; while its disk is full, it holds intake back.
+      const bool can_be_away = t.kind == settings::Target::Kind::upstream;
+      if (can_be_away) {
+        source.overflow = overflow(r.spool.full);
+        source.bytes_max = s.bytes_max;
+        source.keep = r.spool.keep;
+      }
+      const bool blocks = source.overflow == spool::Overflow::keep_all;
       PH_ASSIGN(auto made, spool::LogSource::open(std::move(source), *s.log, *s.retention, loop_, *disk_, *store_,
                                                   *dead_letters_));
+      if (blocks) s.blocking.push_back(made.get());
       s.sources.push_back(std::move(made));
     }
     with_log[r.name] = std::move(targets);
@@ -278,14 +297,15 @@ Result<> Node::open_broker() {
                     r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
-        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_);
+        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,
+        seen_.get());
   }
   if (settings_.listeners.empty() && !publishes) return {};
   broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
-    options.listeners.push_back({at, l.tls ? tls_mqtt_.at(l.client_certificate) : nullptr, l.connections_max, anonymous,
+    options.listeners.push_back({at, tls_of(l), l.connections_max, anonymous,
                                  l.protocol == settings::ListenerProtocol::ws ? l.path : "", l.proxy_protocol});
     set_listener_access(l, options.listeners.back());
     options.listeners.back().mountpoint = l.mountpoint;
@@ -327,7 +347,7 @@ Result<> Node::open_targets() {
       if (t.kind != settings::Target::Kind::mqtt) continue;
       for (port::EventSource* s : sources_of(t.name()))
         if (s->route() == r.name)
-          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_));
+          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_, tap_.get()));
     }
   for (const auto& u : settings_.upstreams) PH_TRY(open_upstream(u));
   return {};
@@ -384,6 +404,8 @@ void Node::run() {
     if (auto ok = lsd_server_->start(); !ok) failed_ = ok.error();
   alarm_timer_ = loop_.make_timer();
   watch_alarms();
+  drain_timer_ = loop_.make_timer();
+  watch_drains();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -425,6 +447,7 @@ void Node::shut_down() {
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
   alarm_timer_.reset();
+  drain_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

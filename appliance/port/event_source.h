@@ -51,6 +51,9 @@ struct TargetCounters {
   uint64_t maybe_duplicate = 0;  // rerouted while the first receiver could not be asked
   uint64_t dropped = 0;
   uint64_t dropped_expired = 0;  // part of dropped: messages whose expiry passed before they arrived
+  uint64_t dropped_damaged = 0;  // part of dropped: found damaged on disk
+  uint64_t dropped_full = 0;     // part of dropped: route.spool.full = "drop_..."
+  uint64_t dropped_keep = 0;     // part of dropped: waited longer than route.spool.keep
   uint64_t dropped_bytes = 0;    // files: truncated or deleted by others before they were read; never counted in `in`
   uint64_t dead_lettered = 0;
   uint64_t queued = 0;

@@ -139,6 +139,11 @@ class Check {
       if (l.client_certificate == ClientCertificate::required && !l.tls)
         out_.error(at.place("client_certificate"), "`client_certificate = \"required\"` needs `tls = true`");
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
+      if (l.psk && s_.broker.access.psk_identities.empty() && !s_.broker.access.psk)
+        out_.error(at.place("psk"), "`psk = true` needs keys", "give them in [broker.psk] or [[broker.psk_identity]]");
+      if (at.has("certificate_field") && l.certificate_as == CertificateAs::none)
+        out_.error(at.place("certificate_field"), "`certificate_field` needs `certificate_as`",
+                   "as it is, no name of a certificate is used");
       if (l.certificate_as != CertificateAs::none && !l.tls)
         out_.error(at.place("certificate_as"), "`certificate_as` needs `tls = true`",
                    "without TLS nobody shows a certificate");
@@ -219,20 +224,22 @@ class Check {
     for (size_t t = 0; t < r.topics.size(); ++t) topic(r.topics[t], at.item("topics", t));
     targets(r, at);
     category_of(r, at);
-    const bool drops = r.spool.full != Full::block;
-    if (r.ack == Ack::far && (drops || says_drop(at)))
-      out_.error(at.place("ack"), "`ack = \"far\"` and `spool.full = \"drop_...\"` contradict each other",
-                 "what is dropped never arrives at the far end, so its source would wait for ever");
+    spool(r, at);
     if (r.ack == Ack::far && !r.topics.empty())
       out_.warning(at.place("ack"), "`ack = \"far\"` on a route with topics withholds PUBACK during an outage",
                    "clients stop once their window of unacknowledged messages is full");
     if (!r.topics.empty() && s_.listeners.empty())
       out_.warning(at.place("topics"), "this route takes MQTT topics, but there is no [[listener]]");
   }
-  /// drop_* is refused as not built and so never stored; the contradiction is worth naming all the same.
-  static bool says_drop(const At& at) {
-    const Value* full = at.inner("spool").value("full");
-    return full && full->text.starts_with("drop_");
+  void spool(const Route& r, const At& at) {
+    const bool drops = r.spool.full != Full::block;
+    if (r.ack == Ack::far && (drops || r.spool.keep))
+      out_.error(at.place("ack"),
+                 std::string("`ack = \"far\"` and `spool.") + (drops ? "full = \"drop_...\"" : "keep") +
+                     "` contradict each other",
+                 "what is dropped never arrives at the far end, so its source would wait for ever");
+    if (drops && !r.spool.max)
+      out_.error(at.inner("spool").place("full"), "`spool.full` needs `spool.max`: without it nothing is ever full");
   }
   void topic(const std::string& filter, Place place) {
     if (filter.starts_with("$share/") || filter.starts_with("$queue/"))

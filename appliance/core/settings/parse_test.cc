@@ -177,7 +177,7 @@ TEST(Parse, what_is_not_built_is_said_to_be_not_supported) {
 dir = "/e"
 [[receiver.category]]
 match = ["a"]
-compress = "gzip"
+chunk_max = "1MiB"
 [[upstream]]
 name = "u"
 addresses = ["127.0.0.1:1"]
@@ -195,13 +195,10 @@ spool = { keep = "7d", full = "drop_oldest" }
   for (const auto& line : got)
     if (line.find("not supported in this version") != line.npos) unsupported.push_back(line);
   EXPECT_THAT(unsupported,
-              ElementsAre("f:5:12: error: `receiver.category.compress = \"gzip\"` is not supported in this version",
-                          "f:9:11: error: `upstream.balance = hash` is not supported in this version",
+              ElementsAre("f:9:11: error: `upstream.balance = hash` is not supported in this version",
                           "f:10:1: error: `upstream.rate` is not supported in this version",
                           "f:11:15: error: `upstream.connections > 1` is not supported in this version",
-                          "f:12:9: error: `upstream.dedup = \"strict\"` is not supported in this version",
-                          "f:17:11: error: `route.spool.keep` is not supported in this version",
-                          "f:17:31: error: `route.spool.full = \"drop_oldest\"` is not supported in this version"));
+                          "f:12:9: error: `upstream.dedup = \"strict\"` is not supported in this version"));
   EXPECT_THAT(got, testing::Contains(HasSubstr("f:16:7: error: `ack = \"far\"` and `spool.full")));
 }
 

@@ -129,6 +129,8 @@ struct Listener {
   uint32_t connections_max = 15'000;
   std::optional<std::vector<AuthMethod>> authn;
   CertificateAs certificate_as = CertificateAs::none;
+  CertificateField certificate_field = CertificateField::cn;
+  bool psk = false;
   uint32_t max_conn_rate = 0;
   uint32_t messages_rate = 0;
   std::optional<Bytes> bytes_rate;
