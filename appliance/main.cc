@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "cli_access.h"
+#include "cli_migrate.h"
 
 int main(int argc, char** argv) {
   namespace cli = ph::cli;
@@ -72,6 +73,7 @@ int main(int argc, char** argv) {
   letters->callback([&] { code = cli::dead_letters(spool_config, route, json); });
 
   cli::add_access_verbs(app, code);
+  cli::add_migrate_verbs(app, code);
 
   app.add_subcommand("version", "print the version")->callback([] { std::puts("posthouse " PH_VERSION); });
 

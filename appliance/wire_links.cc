@@ -72,7 +72,8 @@ std::vector<relay::IntakeRoute> Node::intake_routes() {
 
 Result<> Node::open_receiver() {
   if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl, .seen = seen_.get()};
+  relay::IntakeOptions intake{
+      .self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl, .seen = seen_.get()};
   intake.routes = intake_routes();
   // Settings without a default route are refused, so every category has one.
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };

@@ -6,9 +6,7 @@ import os
 import signal
 import socket
 import subprocess
-import tomllib
 
-from node import Node
 from waiting import wait_until
 
 
@@ -76,22 +74,3 @@ class Daemon:
 
     def offsets(self):
         return json.loads(self.offsets_path.read_text()) if self.offsets_path.exists() else []
-
-    def moved_to(self, net, name):
-        """A node of ours in this client's place: the configuration and the offsets are taken over by `posthouse migrate lsd`."""
-        node = Node(net.program, net.folder, name, {})
-        done = node.command("migrate", "lsd", str(self.config))
-        assert done.returncode == 0, done.stderr
-        tables = tomllib.loads(done.stdout)
-        tables["node"] = {"name": name, "site": name, "data_dir": node.data}
-        tables["api"] = {"socket": node.folder / "api.sock"}
-        node.tables = tables
-        node.write_config()
-        checked = node.command("config", "check", str(node.config_path))
-        assert checked.returncode == 0, checked.stderr
-        taken = node.command("migrate", "lsd", str(self.config), "--offsets", str(self.offsets_path), "-c", str(node.config_path))
-        assert taken.returncode == 0, taken.stderr + taken.stdout
-        print(taken.stdout)
-        return node
-
-

@@ -5,6 +5,7 @@ import time
 import lsd_daemon
 import pytest
 import readers
+import test_migrate
 import writers
 from net import QUICK_AGENT
 from test_lsd_receiver import lsd_receiver
@@ -138,9 +139,10 @@ def test_moving_from_a_real_client_loses_and_repeats_nothing(net, rng, daemon):
     assert client.offsets()
     before = far.route("all")["delivered"]
     assert 0 < before < LINES + 5000
-    edge = client.moved_to(net, "edge")
+    edge, taken = test_migrate.moved(net, client.config, client.offsets_path)
+    assert taken.returncode == 0, taken.stderr
+    print(taken.stdout)
     edge.start()
-    net.nodes.append(edge)
     written = {**producer.finish(), "v": 5000}
     writers.append_lines(client.source / "views.log", "v", 5000, 1000)
     written["v"] = 6000
