@@ -57,12 +57,6 @@ spool::Overflow overflow(settings::Full from) {
   return spool::Overflow::keep_all;
 }
 
-std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
-  std::vector<route::Rule> out;
-  for (const auto& r : routes) out.push_back({r.categories, r.topics});
-  return out;
-}
-
 // One list, of which a room of the same floor cannot include the other's.
 static_assert(static_cast<int>(settings::SharedStrategy::local) == static_cast<int>(routing::SharedStrategy::local));
 static_assert(static_cast<int>(settings::Rewrite::On::both) == static_cast<int>(routing::RewriteRule::On::both));
@@ -112,7 +106,32 @@ std::string boot_id(port::Files& files) {
 
 }  // namespace
 
-Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(rules(settings_.routes)) {}
+std::vector<route::Rule> route_rules(const std::vector<settings::Route>& routes) {
+  std::vector<route::Rule> out;
+  for (const auto& r : routes) out.push_back({r.categories, r.topics});
+  return out;
+}
+
+agent::AgentOptions agent_options(const settings::Settings& settings, port::Files& files) {
+  const settings::Agent& from = *settings.agent;
+  agent::AgentOptions options;
+  options.directory = from.dir;
+  options.line_max = from.line_max.value;
+  options.oversize = oversize(from.line_oversize);
+  options.rotate_bytes = from.rotate_size.value;
+  options.rotate_age = from.rotate_age;
+  options.grace = from.delete_grace;
+  options.rescan = from.rescan_interval;
+  options.boot_id = boot_id(files);
+  for (const auto& r : settings.routes) {
+    agent::RouteOptions& route = options.routes.emplace_back();
+    route.name = r.name;
+    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
+  }
+  return options;
+}
+
+Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(route_rules(settings_.routes)) {}
 
 Node::~Node() {
   // Whatever remains after a failed open(): the loops of the broker stop before what they call goes.
@@ -291,22 +310,8 @@ Result<> Node::open_retry_queue(const std::string& route, const std::string& tar
 
 Result<> Node::open_agent() {
   if (!settings_.agent) return {};
-  const settings::Agent& from = *settings_.agent;
-  PH_TRY(lock(from.dir, "agent.dir"));
-  agent::AgentOptions options;
-  options.directory = from.dir;
-  options.line_max = from.line_max.value;
-  options.oversize = oversize(from.line_oversize);
-  options.rotate_bytes = from.rotate_size.value;
-  options.rotate_age = from.rotate_age;
-  options.grace = from.delete_grace;
-  options.rescan = from.rescan_interval;
-  options.boot_id = boot_id(files_);
-  for (const auto& r : settings_.routes) {
-    agent::RouteOptions& route = options.routes.emplace_back();
-    route.name = r.name;
-    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
-  }
+  PH_TRY(lock(settings_.agent->dir, "agent.dir"));
+  agent::AgentOptions options = agent_options(settings_, files_);
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);
   };

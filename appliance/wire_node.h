@@ -49,6 +49,10 @@
 
 namespace ph {
 
+std::vector<route::Rule> route_rules(const std::vector<settings::Route>& routes);
+/// What [agent] and the routes say. `route_of` is the caller's. Requires settings.agent.
+agent::AgentOptions agent_options(const settings::Settings& settings, port::Files& files);
+
 /// What [tls] says, for a link.
 io::TlsOptions tls_options(const settings::Tls& from);
 
