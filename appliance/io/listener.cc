@@ -136,6 +136,7 @@ std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port) {
     ok = ok && ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0;
   ok = ok && ::bind(descriptor, at.data(), static_cast<socklen_t>(at.size())) == 0;
   ok = ok && ::listen(descriptor, kBacklog) == 0;
+  if (ok) set_stream_options(descriptor);  // what it accepts has them, too
   if (ok) return descriptor;
   int os_error = errno;
   ::close(descriptor);
