@@ -132,7 +132,7 @@ class Channel {
   void on_frame(const mqtt::Frame& frame, Instant now);
   void on_first(const mqtt::Frame& frame);
   void on_connect(const mqtt::Connect& connect);
-  ReasonCode on_publish(mqtt::Publish publish);
+  ReasonCode on_publish(mqtt::Publish& publish);
   ReasonCode resolve_alias(mqtt::Publish& publish);
   bool format_broken(const mqtt::Properties& properties, ByteView payload) const;
   ReasonCode on_ack(const mqtt::Ack& ack, Instant now);
@@ -141,6 +141,7 @@ class Channel {
   ReasonCode on_auth(const mqtt::Auth& auth);
   void send_auth(ReasonCode reason, ByteView data);
   ReasonCode on_disconnect(const mqtt::Disconnect& disconnect);
+  void send_ack(mqtt::PacketType type, uint16_t packet_id, ReasonCode reason);
   void push_ack(PendingAck ack);
   void flush_acks();
   void fail(ReasonCode reason);
