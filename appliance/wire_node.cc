@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -46,6 +47,7 @@ std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
 
 // One list, of which a room of the same floor cannot include the other's.
 static_assert(static_cast<int>(settings::SharedStrategy::local) == static_cast<int>(routing::SharedStrategy::local));
+static_assert(static_cast<int>(settings::LinkCompress::automatic) == static_cast<int>(link::Compress::automatic));
 static_assert(static_cast<int>(settings::Rewrite::On::both) == static_cast<int>(routing::RewriteRule::On::both));
 
 broker::BrokerOptions broker_options(const settings::Broker& from) {
@@ -91,6 +93,29 @@ io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
       return io::PeerCertificate::required;
   }
   return io::PeerCertificate::required;
+}
+
+std::optional<link::HashRule> hash_rule(const settings::Balance& from) {
+  using By = link::HashRule::By;
+  switch (from.by) {
+    case settings::Balance::By::round_robin:
+      return std::nullopt;
+    case settings::Balance::By::hash_prefix:
+      return link::HashRule{By::prefix, from.text, 0};
+    case settings::Balance::By::hash_regex:
+      return link::HashRule{By::regex, from.text, 0};
+    case settings::Balance::By::hash_topic_level:
+      return link::HashRule{By::topic_level, {}, from.level};
+  }
+  return std::nullopt;
+}
+
+/// Minute of the day where the node is.
+uint32_t local_minute(WallTime now) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return static_cast<uint32_t>(local.tm_hour * 60 + local.tm_min);
 }
 
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
@@ -335,6 +360,10 @@ Result<> Node::open_targets() {
     }
     if (u.tls.value_or(false)) options.tls = tls_;
     options.server_name = u.server_name;
+    options.connections = u.connections;
+    options.compress = static_cast<link::Compress>(u.compress);
+    options.hash = hash_rule(u.balance);
+    if (u.rate.bounded()) options.rate = [schedule = u.rate](WallTime now) { return schedule.at(local_minute(now)); };
     options.window_bytes = u.window.value;
     options.connect_timeout = u.connect_timeout;
     options.request_timeout = u.request_timeout;
