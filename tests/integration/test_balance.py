@@ -1,9 +1,26 @@
 """Several receivers behind one upstream: case L3, hashing by key over real processes, several connections, a rate."""
+import contextlib
+import itertools
+import pathlib
+import socket
+import sys
+import threading
 import time
 
+import pytest
+
+import link
 import readers
 import writers
+from proxy import build_folder
 from waiting import wait_until
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
+from link_crowd import Crowd  # noqa: E402
+
+
+def load_binary():
+    return build_folder() / "tests/link_load"
 
 
 def key_line(key, number, size=120):
@@ -164,4 +181,65 @@ def test_a_rate_is_kept_and_a_schedule_can_stop(net):
     wait_until(lambda: far.total("delivered") == 1000, 30)
     assert 2.5 < time.monotonic() - begun < 8
     assert off.waiting() and not (far.events_dir / "quiet").exists()
+    net.stop()
+
+
+@pytest.mark.skipif(not load_binary().exists(), reason="link_load is not built")
+def test_l2_two_thousand_agents_after_a_restart(net, full):
+    """L2: the receiver is restarted: at most 200 connects in any second, all back within 60 s. The agents are sessions of a
+    load that uses the product's own sender. The short form has 300 of them."""
+    agents = 2000 if full else 300
+    far = net.receiver("far")
+    far.start()
+    crowd = Crowd(load_binary(), far.link, agents=agents)
+    try:
+        wait_until(lambda: crowd["ready"] == agents, 60, lambda: crowd.now)
+        far.kill()
+        wait_until(lambda: crowd["ready"] == 0, 30)
+        far.start()
+        begun, accepted = time.monotonic(), []
+        while crowd["ready"] < agents:
+            status = far.status_or_none()
+            if status:
+                accepted.append((time.monotonic(), status["receiver"]["accepted"]))
+            assert time.monotonic() - begun < 60, crowd.now
+            time.sleep(0.05)
+        # Told from samples: what came between two of them, at most a second apart, with what one sample may be late.
+        for index, (when, count) in enumerate(accepted):
+            before = [c for at, c in accepted[:index] if at > when - 1] or [count]
+            assert count - before[0] <= 200, f"{count - before[0]} connects in a second"
+    finally:
+        crowd.end()
+    net.stop()
+
+
+def test_l2_who_is_dropped_behind_hello_backs_off(net):
+    """A session that is dropped right after HELLO is tried again ever more rarely."""
+    port = net.ports.take()
+    edge = net.edge("edge", [], upstream={"addresses": [f"127.0.0.1:{port}"]})
+    moments = []
+    listener = socket.create_server(("127.0.0.1", port))
+
+    def slam():
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            moments.append(time.monotonic())
+            connection.settimeout(5)
+            with contextlib.suppress(OSError):
+                connection.recv(4096)  # its HELLO
+                connection.sendall(link.hello(name="far", target=""))
+                connection.recv(4096)  # RESUME
+            connection.close()
+    thread = threading.Thread(target=slam, daemon=True)
+    thread.start()
+    edge.start()
+    wait_until(lambda: len(moments) >= 6, 30)
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    thread.join(5)
+    gaps = [later - one for one, later in itertools.pairwise(moments[:6])]
+    assert gaps[4] > 4 * gaps[0], gaps
     net.stop()

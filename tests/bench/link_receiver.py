@@ -12,46 +12,17 @@ import shutil
 import statistics
 import subprocess
 import sys
-import threading
 import time
 
 TREE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TREE / "tests/integration"))
 
+from link_crowd import Crowd  # noqa: E402
 from net import Net  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
 MIB = 1024 * 1024
 TICKS = os.sysconf("SC_CLK_TCK")
-
-
-class Crowd:
-    """link_load and its last word."""
-
-    def __init__(self, program, address, **options):
-        self.process = subprocess.Popen([str(program), address, *(f"{key}={value}" for key, value in options.items())],
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-        self.now, self.history = {}, []
-        self.thread = threading.Thread(target=self.listen, daemon=True)
-        self.thread.start()
-
-    def listen(self):
-        for line in self.process.stdout:
-            words = line.split()
-            self.now = {name: int(value) for name, value in zip(words[::2], words[1::2])}
-            self.history.append((time.monotonic(), self.now))
-
-    def __getitem__(self, name):
-        return self.now.get(name, 0)
-
-    def say(self, line):
-        self.process.stdin.write(line + "\n")
-
-    def end(self):
-        self.process.stdin.close()
-        self.process.wait(20)
-        self.thread.join(5)
-        self.process.stdout.close()
 
 
 def cpu_seconds(pid):
