@@ -271,7 +271,13 @@ Result<> Node::open_agent() {
   for (const auto& r : settings_.routes) {
     agent::RouteOptions& route = options.routes.emplace_back();
     route.name = r.name;
-    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
+    for (const auto& t : r.to) {
+      auto& target = route.targets.emplace_back();
+      target.name = t.name();
+      target.wants_far = r.ack == settings::Ack::far;
+      for (const auto& u : settings_.upstreams)
+        if (u.name == target.name) target.live_share = u.live_share;
+    }
   }
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);

@@ -203,6 +203,10 @@ const Table<Upstream>& upstream_table() {
               "compress", &Upstream::compress,
               {{"none", LinkCompress::none}, {"zstd", LinkCompress::zstd}, {"auto", LinkCompress::automatic}},
               "Compression on the way; auto: while a receiver takes less than 32 MiB/s and something waits for it."),
+          integer(
+              "live_share", &Upstream::live_share, 0, 100,
+              "Of a category's files with an old backlog: so many batches of its youngest file are sent for each one "
+              "of older files. 0: oldest first, whatever waits behind it."),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
                    "Without any progress for so long a receiver's events go to another one."),

@@ -82,6 +82,7 @@ struct Upstream {
   RateSchedule rate;
   uint32_t connections = 1;  // per address
   LinkCompress compress = LinkCompress::automatic;
+  uint32_t live_share = 3;  // batches of fresh events for each one of a backlog
   Duration connect_timeout = 1s;
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
