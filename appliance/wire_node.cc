@@ -126,7 +126,13 @@ agent::AgentOptions agent_options(const settings::Settings& settings, port::File
   for (const auto& r : settings.routes) {
     agent::RouteOptions& route = options.routes.emplace_back();
     route.name = r.name;
-    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
+    for (const auto& t : r.to) {
+      auto& target = route.targets.emplace_back();
+      target.name = t.name();
+      target.wants_far = r.ack == settings::Ack::far;
+      for (const auto& u : settings.upstreams)
+        if (u.name == target.name) target.live_share = u.live_share;
+    }
   }
   return options;
 }

@@ -206,9 +206,9 @@ class Check {
 
   void link_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
     transport(u.tls, u.insecure_plain, addresses, at, "addresses", "upstream");
-    if (u.connections > 1) Field{"upstream", "connections", out_}.not_built(at.place("connections"), "> 1");
-    if (u.compress != Compress::none)
-      out_.error(at.place("compress"), "`upstream.compress` is for `protocol = \"lsd\"` alone");
+    if (u.compress == LinkCompress::gzip)
+      out_.error(at.place("compress"), "`upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone",
+                 "write \"zstd\" or \"auto\"");
   }
   void lsd_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
     constexpr uint32_t kConnections = 4;
@@ -217,7 +217,10 @@ class Check {
       out_.error(at.place("tls"), "`tls = true` with `protocol = \"lsd\"`", "LSD's protocol has no TLS");
     u.tls = false;
     plain_only(u.insecure_plain, addresses, at.place("addresses"), "upstream.addresses");
-    for (const char* key : {"resume_timeout", "server_name"})
+    if (u.compress == LinkCompress::zstd)
+      out_.error(at.place("compress"), "`upstream.compress = \"zstd\"` with `protocol = \"lsd\"`",
+                 "LSD's protocol knows gzip");
+    for (const char* key : {"resume_timeout", "server_name", "balance", "rate", "dedup"})
       if (at.has(key))
         out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
   }
