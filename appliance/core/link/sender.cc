@@ -13,6 +13,12 @@ std::unique_ptr<Sender> Sender::make(SenderOptions options, Random& random) {
 SenderCore::SenderCore(SenderOptions options, Random& random)
     : options_(std::move(options)), random_(random), attempt_base_(options_.strict ? random.next() >> 2 : 0) {
   options_.connections = std::max<size_t>(1, options_.connections);
+  if (options_.hash) {
+    std::vector<Owners::Place> places;
+    for (const auto& r : options_.receivers) places.push_back({r.address, std::max<uint32_t>(1, r.weight)});
+    keys_ = std::make_unique<KeyFinder>(*options_.hash);
+    owners_ = std::make_unique<Owners>(std::move(places), options_.connections);
+  }
   for (size_t place = 0; place < options_.receivers.size(); ++place) {
     for (size_t i = 0; i < options_.connections; ++i) {
       SenderPeer& peer = peers_.emplace_back();
@@ -53,7 +59,7 @@ SenderQueue& SenderCore::open(SourceIndex source, const SenderStream& stream) {
       s.use[r].unasked = true;
     }
   }
-  if (options_.strict) load_owners(s, stream);
+  if (options_.strict) load_publishers(s, stream);
   return s;
 }
 
@@ -181,7 +187,7 @@ void SenderCore::on(ReceiverIndex r, const Hold& hold) {
   // It took nothing that is not acknowledged: what is on its way there is dropped, and free to go elsewhere.
   std::vector<Flying*> back;
   for (auto& [first, b] : s->batches)
-    if (b.at == r && !owns(b, r)) back.push_back(&b);
+    if (b.at == r && !publishes(b, r)) back.push_back(&b);
   for (Flying* b : back) {
     take_from_flight(*b);
     make_pending(*b);
@@ -283,7 +289,8 @@ void SenderCore::tick(Instant now) {
     }
     expire(r);
   }
-  if (options_.strict) give_up_owners();
+  if (options_.strict) give_up_publishers();
+  watch_presence();
   if (started_ && !resume_over_ && now >= resume_until_) {
     resume_over_ = true;
     activate_all();
@@ -291,8 +298,8 @@ void SenderCore::tick(Instant now) {
   finish();
 }
 
-/// Whether the receiver must say something within the request timeout. One that was told to publish and holds a stream of
-/// ours has no room to do so: that may last, and PING alone tells whether it is there.
+/// Whether the receiver must say something within the request timeout. One that was told to publish and holds a stream
+/// of ours has no room to do so: that may last, and PING alone tells whether it is there.
 bool SenderCore::awaits_answer(ReceiverIndex r) const {
   const SenderPeer& peer = peers_[r];
   if (peer.pinged) return true;
@@ -314,6 +321,8 @@ Instant SenderCore::deadline() const {
     } else {
       due = std::min(due, peer.heard_at + options_.request_timeout / 3);
     }
+    if (keys_ && peer.state != ReceiverState::ready && !peer.keyless)
+      due = std::min(due, peer.away_since + options_.resume_timeout);
     if (peer.overtaken_flight != 0) due = std::min(due, peer.overtaken_at + options_.request_timeout);
     if (peer.uncertain && !peer.expired && options_.receivers.size() > 1 && peer.state != ReceiverState::resuming)
       due = std::min(due, peer.lost_at + options_.resume_timeout);
@@ -335,8 +344,9 @@ std::vector<ReceiverStatus> SenderCore::receivers() const {
     s.in_flight_bytes = peer.in_flight_bytes;
     s.uncertain_batches = peer.uncertain;
     for (const auto& [id, q] : streams_)
-      s.owned_batches += static_cast<uint64_t>(std::count_if(
-          q.owners.begin(), q.owners.end(), [r = out.size() - 1](const auto& o) { return o.second.receiver == r; }));
+      s.owned_batches +=
+          static_cast<uint64_t>(std::count_if(q.publishers.begin(), q.publishers.end(),
+                                              [r = out.size() - 1](const auto& o) { return o.second.receiver == r; }));
     s.connects = peer.connects;
     s.failures = peer.failures;
     s.last_error = peer.last_error;

@@ -77,7 +77,8 @@ void SenderCore::on(ReceiverIndex r, const Resumed& resumed) {
   peer.state = ReceiverState::ready;
   peer.dropped_us = false;
   peer.retry_delay = options_.probe_min;
-  if (options_.strict) tell_owners(r);
+  if (options_.strict) tell_publishers(r);
+  watch_presence();
   activate_all();
 }
 
@@ -186,7 +187,7 @@ void SenderCore::lost(ReceiverIndex r, std::string reason) {
     bool held = std::any_of(s.use.begin(), s.use.end(), [](const Use& u) { return u.held; });
     it = held ? std::next(it) : held_streams_.erase(it);
   }
-  if (options_.strict) lose_owners(r);
+  if (options_.strict) lose_publishers(r);
   expire(r);
   activate_all();  // who waited for this one looks for another
 }
