@@ -333,8 +333,9 @@ class Source : public port::EventSource {
 /// A server of which a test decides every answer.
 class Server {
  public:
+  class Session;
   struct Asked {
-    class Session* session;
+    Session* session;
     std::vector<lsd::Token> tokens;
     std::vector<std::string> categories;
     std::string lines;
