@@ -230,7 +230,8 @@ const Table<Upstream>& upstream_table() {
           duration(
               "strict_give_up", &Upstream::strict_give_up, 1s, std::chrono::hours(24 * 365),
               "With dedup = \"strict\": a receiver that may have published something and is not reached for so long "
-              "is waited for no more; that goes elsewhere and is counted as maybe_duplicate. Default: never."),
+              "is waited for no more; that goes elsewhere and is counted as maybe_duplicate. Default: never.")
+              .like("\"24h\""),
           flag("tls", &Upstream::tls, "Default: true if there is a [tls] table.").like("true"),
           flag("insecure_plain", &Upstream::insecure_plain, "Allows to connect without TLS to other than loopback."),
           text("server_name", &Upstream::server_name,
