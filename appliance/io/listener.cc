@@ -162,6 +162,7 @@ std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port, bo
   ok = ok && ::bind(descriptor, at.data(), static_cast<socklen_t>(at.size())) == 0;
   ok = ok && ::listen(descriptor, kBacklog) == 0;
   if (reuse_later) ok = ok && ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0;
+  if (ok) set_stream_options(descriptor);  // what it accepts has them, too
   if (ok) return descriptor;
   int os_error = errno;
   ::close(descriptor);

@@ -21,7 +21,7 @@ constexpr Duration kRefusalLinger = 1s;  // for the peer to read why, and to clo
 // --- PROXY header
 
 void Socket::read_announcement() {
-  ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+  ssize_t got = ::recv(descriptor_, loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
   if (got < 0 && !is_transient(errno)) return finish(net_error(peer_.address, errno));
   if (got == 0)
     return finish(Error{port::net_errors::proxy, peer_.address + ": closed before its PROXY header was whole", 0});

@@ -285,7 +285,7 @@ void Channel::go_on(Instant now) {
   if (!asking_) set_pause(kPauseAsking, false);
 }
 
-ReasonCode Channel::on_publish(mqtt::Publish publish) {
+ReasonCode Channel::on_publish(mqtt::Publish& publish) {
   counters_.messages_in.add();
   if (version_ == Version::v5) {
     if (ReasonCode bad = resolve_alias(publish); is_error(bad)) return bad;
@@ -359,6 +359,16 @@ void Channel::answer(uint16_t packet_id, uint8_t qos, ReasonCode reason) {
   flush_acks();
 }
 
+/// Success fits into four bytes, which need no packet of several hundred to be made first.
+void Channel::send_ack(PacketType type, uint16_t packet_id, ReasonCode reason) {
+  const auto bytes = mqtt::short_ack(type, packet_id);
+  if (reason != ReasonCode::success || attachment_.packet_max < bytes.size()) {
+    send(mqtt::Ack{type, packet_id, reason, {}});
+  } else if (state_ != State::closed) {
+    host_.send_copy({bytes.data(), bytes.size()});
+  }
+}
+
 void Channel::push_ack(PendingAck ack) {
   if (ack.ready && is_error(ack.reason) && version_ != Version::v5) return kick(ack.reason);
   acks_.push_back(ack);
@@ -373,7 +383,7 @@ void Channel::flush_acks() {
     const PendingAck ack = acks_.front();
     acks_.pop_front();
     if (ack.counted()) --acks_counted_;
-    send(mqtt::Ack{ack.qos == 1 ? PacketType::puback : PacketType::pubrec, ack.packet_id, ack.reason, {}});
+    send_ack(ack.qos == 1 ? PacketType::puback : PacketType::pubrec, ack.packet_id, ack.reason);
   }
   if (acks_.size() < limits_.receive_max) set_pause(kPauseAcks, false);
 }
@@ -395,7 +405,7 @@ ReasonCode Channel::on_ack(const mqtt::Ack& ack, Instant now) {
 }
 
 void Channel::pubcomp(uint16_t packet_id, ReasonCode reason) {
-  if (state_ == State::open) send(mqtt::Ack{PacketType::pubcomp, packet_id, reason, {}});
+  if (state_ == State::open) send_ack(PacketType::pubcomp, packet_id, reason);
 }
 
 ReasonCode Channel::on_other(const mqtt::Frame& frame) {

@@ -139,7 +139,7 @@ class Channel {
   void on_frame(const mqtt::Frame& frame, Instant now);
   void on_first(const mqtt::Frame& frame);
   void on_connect(const mqtt::Connect& connect);
-  ReasonCode on_publish(mqtt::Publish publish);
+  ReasonCode on_publish(mqtt::Publish& publish);
   ReasonCode resolve_alias(mqtt::Publish& publish);
   bool format_broken(const mqtt::Properties& properties, ByteView payload) const;
   ReasonCode on_ack(const mqtt::Ack& ack, Instant now);
@@ -150,6 +150,7 @@ class Channel {
   ReasonCode on_disconnect(const mqtt::Disconnect& disconnect);
   template <class P>
   bool taken_now(const P& packet);
+  void send_ack(mqtt::PacketType type, uint16_t packet_id, ReasonCode reason);
   void push_ack(PendingAck ack);
   void flush_acks();
   void fail(ReasonCode reason);

@@ -78,7 +78,8 @@ struct Upstream {
   Balance balance;
   Bytes window{limits::kWindowDefault};
   std::optional<Bytes> rate;  // per second
-  uint32_t connections = 1;   // per address
+  uint32_t connections = 1;   // per address; 4 after parse() with protocol lsd where the file says nothing
+  Compress compress = Compress::none;
   Duration connect_timeout = 1s;
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;

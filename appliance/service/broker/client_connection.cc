@@ -37,6 +37,10 @@ void ClientConnection::on_drained(port::Connection&) {
   if (client->parked) worker_.unpark(*client);
 }
 
+void ClientConnection::close() {
+  if (!std::exchange(lingers, false)) socket_->close();
+}
+
 void ClientConnection::on_close(port::Connection&, const Error&) {
   channel_.lost();
   worker_.remove(*this);

@@ -36,6 +36,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   uint32_t check = 0;        // the worker's: serial of the look that is due next
   ClientRates rates;
   Instant expires = Instant::max();          // of its credentials
+  bool lingers = false;                      // it closes when close() is called a second time
   bool local_user = false;                   // it is the policy's user of that name, and goes with it
   std::unique_ptr<ScramExchange> scram;      // an enhanced authentication at work
   std::unique_ptr<Decisions> decisions;      // of an HTTP server about its packets; null: none was asked
@@ -62,7 +63,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
-  void close() override { socket_->close(); }
+  void close() override;
   /// What ready_for() waited for is there.
   void go_on();
 
