@@ -31,7 +31,7 @@ struct LsdUnsendable {
 class LsdRequest {
  public:
   static constexpr size_t kGzipMin = 1024;
-  static constexpr size_t kGrowthMax = 8;  // a control character in JSON takes six bytes, an empty line three
+  static constexpr size_t kGrowthMax = 8;          // a control character in JSON takes six bytes, an empty line three
   static constexpr size_t kRunBytes = 256 * 1024;  // small blocks of a category go together up to here
 
   LsdRequest();
