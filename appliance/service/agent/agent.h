@@ -34,6 +34,8 @@ namespace ph::agent {
 struct TargetOptions {
   std::string name;
   bool wants_far = false;  // deleted only when durable at the end of its way
+  /// Of a lane that is behind: so many batches of its youngest file for each one of what is older; 0: in order alone.
+  uint32_t live_share = 3;
 };
 struct RouteOptions {
   std::string name;
