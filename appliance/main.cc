@@ -8,6 +8,7 @@
 
 #include "cli.h"
 #include "cli_access.h"
+#include "cli_migrate.h"
 #include "cli_spool.h"
 
 int main(int argc, char** argv) {
@@ -56,6 +57,7 @@ int main(int argc, char** argv) {
 
   cli::add_spool_verbs(app, code);
   cli::add_access_verbs(app, code);
+  cli::add_migrate_verbs(app, code);
 
   app.add_subcommand("version", "print the version")->callback([] { std::puts("posthouse " PH_VERSION); });
 

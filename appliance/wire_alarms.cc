@@ -1,12 +1,14 @@
 // What the node knows to be wrong: asked of every part once a second, and whenever someone wants the status.
 #include <algorithm>
 
+#include "io/descriptor_limit.h"
 #include "wire_node.h"
 
 namespace ph {
 namespace {
 
 constexpr Duration kAlarmInterval = 1s;
+constexpr Duration kDryFor = 10s;
 
 bool no_space(const Error& e) {
   return e.code == io::store_errors::no_space || e.code == port::file_errors::no_space;
@@ -50,6 +52,7 @@ void Node::update_alarms() {
   add_spool_alarms(wrong);
   add_link_alarms(wrong);
   add_broker_alarms(wrong);
+  add_descriptor_alarm(wrong);
   alarms_.update(std::move(wrong), loop_.wall_now());
 }
 
@@ -77,6 +80,18 @@ void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
   if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble())
     add(to, why.find(port::file_errors::no_space.name()) == why.npos ? "files_not_written" : "disk_full",
         "receiver.dir", why);
+}
+
+/// Accepting paused within the last kDryFor: who comes now may have to wait, or is turned away.
+void Node::add_descriptor_alarm(std::vector<admin::Alarm>& to) {
+  uint64_t pauses = loop_.counters().accept_pauses.value();
+  for (const auto& loop : worker_loops_) pauses += loop->counters().accept_pauses.value();
+  if (pauses != accept_pauses_seen_) accept_paused_at_ = loop_.now();
+  accept_pauses_seen_ = pauses;
+  if (pauses == 0 || loop_.now() - accept_paused_at_ > kDryFor) return;
+  add(to, "descriptors_exhausted", "listeners",
+      "accepting pauses: this process may have " + std::to_string(io::descriptor_limit()) +
+          " files and sockets open, some of which are kept for its own use; raise its limit (LimitNOFILE)");
 }
 
 void Node::add_broker_alarms(std::vector<admin::Alarm>& to) const {

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "host/notify.h"
 #include "io/clock.h"
+#include "io/descriptor_limit.h"
 #include "io/random_seed.h"
 
 namespace ph {
@@ -54,12 +55,6 @@ spool::Overflow overflow(settings::Full from) {
       return spool::Overflow::drop_newest;
   }
   return spool::Overflow::keep_all;
-}
-
-std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
-  std::vector<route::Rule> out;
-  for (const auto& r : routes) out.push_back({r.categories, r.topics});
-  return out;
 }
 
 // One list, of which a room of the same floor cannot include the other's.
@@ -111,7 +106,38 @@ std::string boot_id(port::Files& files) {
 
 }  // namespace
 
-Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(rules(settings_.routes)) {}
+std::vector<route::Rule> route_rules(const std::vector<settings::Route>& routes) {
+  std::vector<route::Rule> out;
+  for (const auto& r : routes) out.push_back({r.categories, r.topics});
+  return out;
+}
+
+agent::AgentOptions agent_options(const settings::Settings& settings, port::Files& files) {
+  const settings::Agent& from = *settings.agent;
+  agent::AgentOptions options;
+  options.directory = from.dir;
+  options.line_max = from.line_max.value;
+  options.oversize = oversize(from.line_oversize);
+  options.rotate_bytes = from.rotate_size.value;
+  options.rotate_age = from.rotate_age;
+  options.grace = from.delete_grace;
+  options.rescan = from.rescan_interval;
+  options.boot_id = boot_id(files);
+  for (const auto& r : settings.routes) {
+    agent::RouteOptions& route = options.routes.emplace_back();
+    route.name = r.name;
+    for (const auto& t : r.to) {
+      auto& target = route.targets.emplace_back();
+      target.name = t.name();
+      target.wants_far = r.ack == settings::Ack::far;
+      for (const auto& u : settings.upstreams)
+        if (u.name == target.name) target.live_share = u.live_share;
+    }
+  }
+  return options;
+}
+
+Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(route_rules(settings_.routes)) {}
 
 Node::~Node() {
   // Whatever remains after a failed open(): the loops of the broker stop before what they call goes.
@@ -143,7 +169,19 @@ Result<> Node::open() {
   PH_TRY(open_receiver());
   PH_TRY(open_lsd_receiver());
   watch_far();
+  warn_of_limits();
   return {};
+}
+
+/// What the configuration promises and the system will not keep.
+void Node::warn_of_limits() const {
+  uint64_t wanted = settings_.receiver && !settings_.receiver->link.empty() ? settings_.receiver->connections_max : 0;
+  for (const auto& l : settings_.listeners) wanted += l.connections_max;
+  const size_t limit = io::descriptor_limit();
+  if (limit == 0 || wanted < io::descriptor_ceiling()) return;
+  log_warn("descriptor_limit_low", {{"descriptors_max", limit},
+                                    {"connections_max", wanted},
+                                    {"effect", "fewer connections than configured; raise LimitNOFILE"}});
 }
 
 Result<> Node::open_identity() {
@@ -278,22 +316,8 @@ Result<> Node::open_retry_queue(const std::string& route, const std::string& tar
 
 Result<> Node::open_agent() {
   if (!settings_.agent) return {};
-  const settings::Agent& from = *settings_.agent;
-  PH_TRY(lock(from.dir, "agent.dir"));
-  agent::AgentOptions options;
-  options.directory = from.dir;
-  options.line_max = from.line_max.value;
-  options.oversize = oversize(from.line_oversize);
-  options.rotate_bytes = from.rotate_size.value;
-  options.rotate_age = from.rotate_age;
-  options.grace = from.delete_grace;
-  options.rescan = from.rescan_interval;
-  options.boot_id = boot_id(files_);
-  for (const auto& r : settings_.routes) {
-    agent::RouteOptions& route = options.routes.emplace_back();
-    route.name = r.name;
-    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
-  }
+  PH_TRY(lock(settings_.agent->dir, "agent.dir"));
+  agent::AgentOptions options = agent_options(settings_, files_);
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);
   };

@@ -193,10 +193,11 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     for (const link::Range& r : arrival->durable_end_here) streams_->far(key, r.first, r.last);
   add(counters_, arrival->counted);
   for (auto& [route, more] : arrival->direct) add(direct_[route], more);
-  const WallTime now = loop_.wall_now();
   if (!arrival->fresh.empty()) {
-    arrival->entries.put(link::store_key(key), streams_->value_with(key, arrival->fresh, now));
-    put_counters(arrival->entries, *arrival);
+    streams_->stage(key, arrival->fresh);
+    dirty(key);
+    dirty_counters_ = true;
+    for (const auto& [route, more] : arrival->direct) dirty_routes_.insert(route);
   }
   if (options_.seen) options_.seen->put(arrival->marks, arrival->entries);
   committer_.request(arrival->needs, std::move(arrival->entries),
@@ -368,9 +369,21 @@ bool Intake::store(const event::Block& block, const Slice& encoded, link::Range 
   return true;
 }
 
-void Intake::put_counters(port::WriteBatch& entries, const Arrival& arrival) const {
-  entries.put(std::string(kCountersKey), encode_counters(counters_));
-  for (const auto& [route, more] : arrival.direct)
+void Intake::dirty(const link::StreamKey& key) {
+  dirty_.insert(key);
+  committer_.touch(*this);
+}
+
+void Intake::begin(port::WriteBatch& entries) {
+  WallTime now = loop_.wall_now();
+  for (const link::StreamKey& key : std::exchange(dirty_, {})) {
+    if (streams_->known(key))
+      entries.put(link::store_key(key), streams_->value(key, now));
+    else
+      entries.remove(link::store_key(key));
+  }
+  if (std::exchange(dirty_counters_, false)) entries.put(std::string(kCountersKey), encode_counters(counters_));
+  for (size_t route : std::exchange(dirty_routes_, {}))
     entries.put(std::string(kDirectPrefix) + options_.routes[route].name, encode_counters(direct_[route]));
 }
 
@@ -509,10 +522,7 @@ void Intake::release_held() {
 void Intake::close(const link::StreamKey& key) {
   speakers_.erase(key);
   held_.erase(key);
-  if (!streams_->close(key)) return;
-  port::WriteBatch entries;
-  entries.remove(link::store_key(key));
-  committer_.request({}, std::move(entries), [](const Result<>&) {});
+  if (streams_->close(key)) dirty(key);
 }
 
 void Intake::far_reached(const std::string& route, uint64_t sequence) {
@@ -541,7 +551,7 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
       it = acks.erase(it);
       continue;
     }
-    entries.put(link::store_key(it->first), streams_->value(it->first, loop_.wall_now()));
+    dirty(it->first);
     ++it;
   }
   committer_.request({}, std::move(entries),

@@ -82,7 +82,7 @@ struct GapSeen {
 std::string encode_counters(const IntakeCounters& counters);
 IntakeCounters decode_counters(ByteView value);
 
-class Intake {
+class Intake : private commit::Participant {
  public:
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
@@ -150,7 +150,11 @@ class Intake {
   void release_held();
   void tell_far(const std::map<link::StreamKey, link::Ack>& acks);
   void arm_retry();
-  void put_counters(port::WriteBatch& entries, const Arrival& arrival) const;
+  // --- commit::Participant: what a group changed of the streams and counters is written once
+  void begin(port::WriteBatch& entries) override;
+  Result<> flush() override { return {}; }
+  void finished(const Result<>&) override {}
+  void dirty(const link::StreamKey& key);
   void sweep_idle();
 
   IntakeOptions options_;
@@ -162,6 +166,9 @@ class Intake {
   std::map<link::StreamKey, std::vector<Speaker>> speakers_;
   std::map<link::StreamKey, Held> held_;
   uint64_t next_hold_ = 1;
+  std::set<link::StreamKey> dirty_;  // to be written with the next group
+  std::set<size_t> dirty_routes_;
+  bool dirty_counters_ = false;
   std::map<std::string, uint64_t> far_again_;  // by route: far_reached() whose commit failed
   IntakeCounters counters_;                    // with what is on its way to the disk: what a commit will store
   std::vector<IntakeCounters> direct_;
