@@ -290,6 +290,10 @@ class Check {
                  "what is dropped never arrives at the far end, so its source would wait for ever");
     if (drops && !r.spool.max)
       out_.error(at.inner("spool").place("full"), "`spool.full` needs `spool.max`: without it nothing is ever full");
+    if (s_.agent && r.topics.empty() && (drops || r.spool.keep))
+      out_.warning(at.inner("spool").place(drops ? "full" : "keep"),
+                   "nothing is dropped of files that this node's agent reads: they wait where they are",
+                   "it holds for what comes from peers; an alarm tells when more files wait than `max`");
   }
   void topic(const std::string& filter, Place place) {
     if (filter.starts_with("$share/") || filter.starts_with("$queue/"))
