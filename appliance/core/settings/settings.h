@@ -72,7 +72,7 @@ struct Balance {
 };
 enum class Protocol : uint8_t { link, lsd };
 enum class Dedup : uint8_t { fast, strict };
-enum class LinkCompress : uint8_t { none, zstd, automatic };
+enum class WayCompress : uint8_t { none, zstd, automatic, gzip };  // gzip: LSD's protocol alone, which has no other
 struct Upstream {
   std::string name;
   std::vector<Address> addresses;
@@ -80,8 +80,8 @@ struct Upstream {
   Balance balance;
   Bytes window{limits::kWindowDefault};
   RateSchedule rate;
-  uint32_t connections = 1;  // per address
-  LinkCompress compress = LinkCompress::automatic;
+  uint32_t connections = 1;  // per address; 4 after parse() with protocol lsd where the file says nothing
+  WayCompress compress = WayCompress::automatic;
   uint32_t live_share = 3;  // batches of fresh events for each one of a backlog
   Duration connect_timeout = 1s;
   Duration request_timeout = limits::kRequestTimeout;
@@ -132,6 +132,8 @@ struct Listener {
   uint32_t connections_max = 15'000;
   std::optional<std::vector<AuthMethod>> authn;
   CertificateAs certificate_as = CertificateAs::none;
+  CertificateField certificate_field = CertificateField::cn;
+  bool psk = false;
   uint32_t max_conn_rate = 0;
   uint32_t messages_rate = 0;
   std::optional<Bytes> bytes_rate;

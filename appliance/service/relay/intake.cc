@@ -7,6 +7,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "codec/event/block.h"
+#include "service/relay/loop_stop.h"
 #include "service/relay/packed.h"
 
 namespace ph::relay {
@@ -15,6 +16,7 @@ namespace {
 constexpr std::string_view kFarPrefix = "r/far/";  // + route, '/', sequence: StreamKey and range to tell
 constexpr std::string_view kCountersKey = "c/receiver";
 constexpr std::string_view kDirectPrefix = "c/receiver/";  // + route
+constexpr size_t kDecodedKept = 16;                        // blocks
 constexpr Duration kSweepInterval = std::chrono::hours(1);
 
 // r/far/<route>/<sequence>: 16 sender, u64 target, u64 stream, varint first, varint length
@@ -46,10 +48,22 @@ bool decode_far(ByteView value, link::StreamKey& key, link::Range& range) {
   return true;
 }
 
-// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct
+void add(IntakeCounters& to, const IntakeCounters& more) {
+  to.events += more.events;
+  to.bytes += more.bytes;
+  to.duplicates += more.duplicates;
+  to.rejected += more.rejected;
+  to.looped += more.looped;
+  to.gaps += more.gaps;
+  to.gap_events += more.gap_events;
+}
+
+}  // namespace
+
+// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct; the last one may be missing
 std::string encode_counters(const IntakeCounters& c) {
   std::string value(1, '\x01');
-  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps}) put_varint(value, n);
+  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps, c.gap_events}) put_varint(value, n);
   return value;
 }
 
@@ -58,19 +72,22 @@ IntakeCounters decode_counters(ByteView value) {
   in.fixed<uint8_t>();
   IntakeCounters c;
   for (uint64_t* n : {&c.events, &c.bytes, &c.duplicates, &c.rejected, &c.looped, &c.gaps}) *n = in.varint();
+  if (!in.at_end()) c.gap_events = in.varint();
   return c;
 }
 
-void add(IntakeCounters& to, const IntakeCounters& more) {
-  to.events += more.events;
-  to.bytes += more.bytes;
-  to.duplicates += more.duplicates;
-  to.rejected += more.rejected;
-  to.looped += more.looped;
-  to.gaps += more.gaps;
+/// The parts of a run of lines that lie in `ranges`; empty if one of these is cut within a line: then two nodes do not
+/// agree on what the stream's lines are, and the whole block is taken.
+static std::vector<event::Block> cut_at(const event::Block& block, const std::vector<link::Range>& ranges) {
+  const ByteView lines = block.payload.view();
+  std::vector<event::Block> parts;
+  for (const link::Range& r : ranges) {
+    const uint64_t begin = r.first - block.id.first, end = r.last - block.id.first;
+    if ((begin > 0 && lines[begin - 1] != '\n') || lines[end - 1] != '\n') return {};
+    parts.push_back(event::cut(block, r.first, r.last));
+  }
+  return parts;
 }
-
-}  // namespace
 
 /// One EVENTS frame on its way through a commit.
 struct Intake::Arrival {
@@ -85,7 +102,9 @@ struct Intake::Arrival {
   std::vector<commit::Participant*> needs;
   port::WriteBatch entries;
   IntakeCounters counted;
-  std::map<size_t, IntakeCounters> direct;    // by route
+  std::map<size_t, IntakeCounters> direct;  // by route
+  std::vector<GapSeen> gaps;
+  SeenEvents::Marks marks;
   std::vector<link::Range> durable_end_here;  // placed in files, looped or refused: far with the commit
 
   void need(commit::Participant* p) {
@@ -157,7 +176,8 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
   }
-  if (std::string category = blocked_category(packed, events); !category.empty()) {
+  std::vector<Result<event::Block>> decoded;
+  if (std::string category = blocked_category(packed, events, decoded); !category.empty()) {
     hold(key, SIZE_MAX, "category_blocked", std::move(category));
     arm_retry();
     client->consumed(frame_bytes);
@@ -167,8 +187,11 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
   arrival->fresh = *fresh;
+  size_t index = 0;
   for_each_block(packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
-    place_new({first, last}, block, *fresh, *arrival);
+    bool known = index < decoded.size();
+    place_new({first, last}, block, known ? std::move(decoded[index]) : event::decode(block), *fresh, *arrival);
+    ++index;
   });
   for (const link::Reject& r : arrival->rejects) streams_->reject(key, r.first, r.last, r.reason);
   if (arrival->wants_far)
@@ -181,6 +204,7 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     dirty_counters_ = true;
     for (const auto& [route, more] : arrival->direct) dirty_routes_.insert(route);
   }
+  if (options_.seen) options_.seen->put(arrival->marks, arrival->entries);
   committer_.request(arrival->needs, std::move(arrival->entries),
                      [this, alive = alive_, arrival](const Result<>& outcome) {
                        if (*alive) committed(arrival, outcome);
@@ -188,22 +212,25 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   return true;
 }
 
-/// The first category of the frame in whose place something else stands at this node; empty: none.
-std::string Intake::blocked_category(const Slice& packed, const link::Events& events) const {
+/// The first category of the frame in whose place something else stands at this node; empty: none. The first blocks of
+/// the frame are handed back as they were decoded: that looks at each of their bytes, and an agent's frame is one
+/// block.
+std::string Intake::blocked_category(const Slice& packed, const link::Events& events,
+                                     std::vector<Result<event::Block>>& decoded) const {
   std::string found;
   if (!sink_) return found;
   for_each_block(packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
     if (!found.empty()) return;
     auto block = event::decode(encoded);
-    if (!block || block->gap || looped(*block) || options_.routes[options_.route_of(block->category)].log) return;
-    if (!sink_->obstacle(block->category).empty()) found = block->category;
+    bool here = block && !block->gap && !looped(*block) && !options_.routes[options_.route_of(block->category)].log;
+    if (here && !sink_->obstacle(block->category).empty()) found = block->category;
+    if (decoded.size() < kDecodedKept) decoded.push_back(std::move(block));
   });
   return found;
 }
 
-void Intake::place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh,
-                       Arrival& arrival) {
-  auto block = event::decode(encoded);
+void Intake::place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
+                       const std::vector<link::Range>& fresh, Arrival& arrival) {
   if (!block) {
     for (const link::Range& r : fresh)
       if (r.first < position.last && position.first < r.last) {
@@ -221,6 +248,13 @@ void Intake::place_new(link::Range position, const Slice& encoded, const std::ve
       place(*block, encoded, position, arrival);
       break;
     }
+    if (block->gap) {  // a part of it was told before; how many events are in the rest nobody can tell
+      taken = block->events;
+      event::Block rest = *block;
+      rest.events = 0;
+      place(rest, Slice(event::encode(rest)), part, arrival);
+      continue;
+    }
     // Batches were cut elsewhere before a crash of the sender: take the lines that are new.
     if (block->atomic() || block->id.last - block->id.first != position.last - position.first) continue;
     event::Block rest = event::cut(*block, block->id.first + (part.first - position.first),
@@ -228,7 +262,7 @@ void Intake::place_new(link::Range position, const Slice& encoded, const std::ve
     taken += rest.events;
     place(rest, Slice(event::encode(rest)), part, arrival);
   }
-  arrival.counted.duplicates += block->events - taken;
+  if (!block->gap) arrival.counted.duplicates += block->events - taken;
 }
 
 void Intake::reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason) {
@@ -244,6 +278,10 @@ bool Intake::looped(const event::Block& block) const {
 }
 
 void Intake::place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival) {
+  if (block.gap && block.topic == kBeenThere) {
+    arrival.durable_end_here.push_back(at);
+    return;
+  }
   if (looped(block)) {
     arrival.counted.looped += block.events;
     arrival.durable_end_here.push_back(at);
@@ -251,8 +289,14 @@ void Intake::place(const event::Block& block, const Slice& encoded, link::Range 
   }
   if (block.gap) {
     arrival.counted.gaps += 1;
-    log_warn("gap_received",
-             {{"sender", arrival.key.sender.hex()}, {"first", at.first}, {"last", at.last}, {"reason", block.topic}});
+    log_warn("gap_received", {{"sender", arrival.key.sender.hex()},
+                              {"stream", arrival.key.stream.value},
+                              {"first", at.first},
+                              {"last", at.last},
+                              {"events", block.events},
+                              {"reason", block.topic}});
+    arrival.counted.gap_events += block.events;
+    arrival.gaps.push_back({arrival.key.sender, arrival.key.stream, at, block.events, block.topic, loop_.wall_now()});
     if (block.category.empty()) {
       arrival.durable_end_here.push_back(at);
       return;
@@ -260,29 +304,68 @@ void Intake::place(const event::Block& block, const Slice& encoded, link::Range 
   }
   if (auto fault = event::category_fault(block.category); !fault.empty())
     return reject(arrival, at, block.events, std::string(fault));
+  if (block.gap || !options_.seen) {
+    store(block, encoded, at, arrival, true);
+    return;
+  }
+  place_unseen(block, encoded, at, arrival);
+}
+
+/// What of it did not come by another link before. What did is durable here or becomes so no later than this group.
+void Intake::place_unseen(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival) {
+  const IntakeRoute& route = options_.routes[options_.route_of(block.category)];
+  const std::string scope = route.by_category ? "r/" + route.name + "/" + block.category : "r/" + route.name;
+  const std::vector<link::Range> unseen = options_.seen->unseen(scope, block.kind, block.id);
+  if (unseen.empty()) {
+    arrival.counted.duplicates += block.events;
+    arrival.durable_end_here.push_back(at);
+    return;
+  }
+  // What is refused is not marked: by another way it may come with a shorter hop list.
+  const auto keep = [&](const event::Block& part, const Slice& bytes, bool last) {
+    if (store(part, bytes, at, arrival, last)) options_.seen->mark(scope, part.kind, part.id, arrival.marks);
+  };
+  std::vector<event::Block> parts;
+  if (!block.atomic() && unseen.front() != link::Range{block.id.first, block.id.last}) parts = cut_at(block, unseen);
+  if (parts.empty()) return keep(block, encoded, true);
+  uint64_t taken = 0;
+  for (const event::Block& part : parts) {
+    taken += part.events;
+    keep(part, Slice(event::encode(part)), &part == &parts.back());
+  }
+  arrival.counted.duplicates += block.events - taken;
+}
+
+/// `whole`: nothing of what `at` stands for comes after it.
+bool Intake::store(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival, bool whole) {
   size_t route = options_.route_of(block.category);
   const IntakeRoute& to = options_.routes[route];
   if (to.log) {
     Slice stored = encoded;
     if (arrival.peer_site != options_.site) {
       auto hopped = event::with_hop(encoded.view(), arrival.peer_site);
-      if (!hopped) return reject(arrival, at, block.events, hopped.error().to_string());
+      if (!hopped) {
+        reject(arrival, at, block.events, hopped.error().to_string());
+        return false;
+      }
       stored = Slice(std::move(*hopped));
     } else {
       stored = Slice(std::string(encoded.view()));  // a small record must not keep a whole frame alive
     }
     uint64_t sequence = to.log->append(std::move(stored), block.gap ? 0 : block.events, block.accepted_at);
     arrival.need(to.log);
-    if (arrival.wants_far) arrival.entries.put(far_key(to.name, sequence), encode_far(arrival.key, at));
+    if (arrival.wants_far && whole) arrival.entries.put(far_key(to.name, sequence), encode_far(arrival.key, at));
   } else {
     PH_ASSERT(sink_, "a route without a log leads to files");
-    if (auto fault = sink_->refuses(block.category); !fault.empty())
-      return reject(arrival, at, block.events, std::string(fault));
+    if (auto fault = sink_->refuses(block.category); !fault.empty()) {
+      reject(arrival, at, block.events, std::string(fault));
+      return false;
+    }
     if (!block.gap) {
       sink_->append(block);
       arrival.need(sink_);
     }
-    arrival.durable_end_here.push_back(at);
+    if (whole) arrival.durable_end_here.push_back(at);
     IntakeCounters& direct = arrival.direct[route];
     direct.events += block.gap ? 0 : block.events;
     direct.bytes += block.payload.size();
@@ -291,6 +374,7 @@ void Intake::place(const event::Block& block, const Slice& encoded, link::Range 
     arrival.counted.events += block.events;
     arrival.counted.bytes += block.payload.size();
   }
+  return true;
 }
 
 void Intake::dirty(const link::StreamKey& key) {
@@ -316,6 +400,7 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
   auto client = arrival->client.lock();
   if (!outcome) {
     streams_->abandon(key, arrival->fresh);
+    if (options_.seen) options_.seen->undo(arrival->marks);
     auto take_back = [](IntakeCounters& from, const IntakeCounters& less) {
       from.events -= less.events;
       from.bytes -= less.bytes;
@@ -323,6 +408,7 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
       from.rejected -= less.rejected;
       from.looped -= less.looped;
       from.gaps -= less.gaps;
+      from.gap_events -= less.gap_events;
     };
     take_back(counters_, arrival->counted);
     for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);
@@ -333,7 +419,12 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     return;
   }
   streams_->commit(key, arrival->fresh);
+  if (options_.seen) options_.seen->durable(arrival->marks);
   add(durable_, arrival->counted);
+  for (GapSeen& gap : arrival->gaps) {
+    if (gaps_.size() == kGapsShown) gaps_.pop_front();
+    gaps_.push_back(std::move(gap));
+  }
   for (const auto& [route, more] : arrival->direct) add(direct_durable_[route], more);
   link::Ack ack;
   ack.stream = key.stream;

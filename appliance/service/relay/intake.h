@@ -11,6 +11,7 @@
 // be there because something else is.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -23,6 +24,7 @@
 #include "core/link/receiver_streams.h"
 #include "port/keyed_store.h"
 #include "port/loop.h"
+#include "service/relay/seen_events.h"
 #include "store/chunk/files_sink.h"
 #include "store/commit/committer.h"
 #include "store/spool/segment_log.h"
@@ -44,6 +46,7 @@ struct IntakeRoute {
   std::string name;
   spool::SegmentLog* log = nullptr;                   // null: the route leads to files alone
   std::function<bool()> full = [] { return false; };  // spool.max reached and full = "block"
+  bool by_category = true;  // targets tell categories apart: an event that comes under two of them is kept twice
 };
 
 struct IntakeOptions {
@@ -52,16 +55,32 @@ struct IntakeOptions {
   std::vector<IntakeRoute> routes;
   std::function<size_t(std::string_view category)> route_of;  // index into routes; there is always a default
   Duration stream_ttl = limits::kStreamTtl;                   // untouched for that long: forgotten
+  SeenEvents* seen = nullptr;                                 // null: an event that comes by two ways is kept twice
 };
 
 struct IntakeCounters {
   uint64_t events = 0;      // new, durable
   uint64_t bytes = 0;       // payload of those
-  uint64_t duplicates = 0;  // here already: acknowledged, not written
+  uint64_t duplicates = 0;  // here already, by this link or another: acknowledged, not written
   uint64_t rejected = 0;    // refused for good
   uint64_t looped = 0;      // had passed this site: acknowledged, not written
   uint64_t gaps = 0;        // gap markers
+  uint64_t gap_events = 0;  // events that their senders lost or dropped, as the markers say
 };
+
+/// A gap marker: what a sender will never send, and why.
+struct GapSeen {
+  NodeId sender;
+  StreamId stream;
+  link::Range range;
+  uint64_t events = 0;  // 0: unknown
+  std::string reason;
+  WallTime at{};
+};
+
+/// As kept in the store: u8 version 1, then varints in the order of the struct.
+std::string encode_counters(const IntakeCounters& counters);
+IntakeCounters decode_counters(ByteView value);
 
 class Intake : private commit::Participant {
  public:
@@ -94,6 +113,9 @@ class Intake : private commit::Participant {
   const IntakeCounters& counters() const { return durable_; }
   /// Of routes that lead to files alone: in == delivered.
   std::map<std::string, IntakeCounters> direct_counters() const;
+  /// The latest kGapsShown since the start, oldest first.
+  static constexpr size_t kGapsShown = 20;
+  const std::deque<GapSeen>& gaps() const { return gaps_; }
   size_t streams() const { return streams_->size(); }
   size_t held_streams() const { return held_.size(); }
 
@@ -113,11 +135,15 @@ class Intake : private commit::Participant {
     bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
-  void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
+  void place_unseen(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
+  bool store(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival, bool whole);
+  void place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
+                 const std::vector<link::Range>& fresh, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
   bool looped(const event::Block& block) const;
-  std::string blocked_category(const Slice& packed, const link::Events& events) const;
+  std::string blocked_category(const Slice& packed, const link::Events& events,
+                               std::vector<Result<event::Block>>& decoded) const;
   void hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked = {});
   void say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason);
   static void tell_hold(Speaker& speaker, StreamId stream, std::string_view reason);
@@ -150,6 +176,7 @@ class Intake : private commit::Participant {
   std::vector<IntakeCounters> direct_;
   IntakeCounters durable_;
   std::vector<IntakeCounters> direct_durable_;
+  std::deque<GapSeen> gaps_;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> sweep_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -6,6 +6,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "service/relay/handshake.h"
+#include "service/relay/loop_stop.h"
 
 namespace ph::relay {
 
@@ -46,6 +47,7 @@ class Upstream::Link : public port::ConnectionHandler {
     return now > std::exchange(acked_, now);
   }
   const std::string& peer_name() const { return peer_name_; }
+  const std::string& peer_site() const { return peer_site_; }  // as last heard; empty: never
 
   // --- port::ConnectionHandler
   void on_open(port::Connection&) override {
@@ -93,6 +95,7 @@ class Upstream::Link : public port::ConnectionHandler {
       }
       said_hello_ = true;
       peer_name_ = hello->name;
+      peer_site_ = hello->site;
       handshake_->cancel();
       log_info("upstream_connected", {{"upstream", up_.options_.name},
                                       {"address", up_.address(index_).endpoint.to_string()},
@@ -133,6 +136,7 @@ class Upstream::Link : public port::ConnectionHandler {
   std::unique_ptr<port::Timer> handshake_;
   bool said_hello_ = false;
   std::string peer_name_;
+  std::string peer_site_;
   std::string goodbye_;
   uint64_t acked_ = 0;
 };
@@ -235,6 +239,7 @@ void Upstream::pull() {
         ready_[i] = false;
         continue;
       }
+      *batch = without_loops(std::move(*batch), sites(), looped_);
       sender_->offer(i, {batch->stream, batch->first, batch->last, batch->events, std::move(batch->packed)},
                      loop_.now());
       apply_effects();
@@ -244,6 +249,16 @@ void Upstream::pull() {
     if (tried == sources_.size()) return;
   }
   soon();
+}
+
+/// Where what is sent may arrive; empty while one of the receivers is not known.
+std::vector<std::string> Upstream::sites() const {
+  std::vector<std::string> out;
+  for (const auto& l : links_) {
+    if (l->peer_site().empty()) return {};
+    if (std::ranges::find(out, l->peer_site()) == out.end()) out.push_back(l->peer_site());
+  }
+  return out;
 }
 
 void Upstream::apply_effects() {
@@ -314,6 +329,7 @@ UpstreamStatus Upstream::status() const {
   s.unacked_events = sender_->unacked_events();
   s.unacked_bytes = sender_->unacked_bytes();
   s.renewed = renewed_;
+  s.looped = looped_;
   return s;
 }
 

@@ -50,6 +50,7 @@ struct UpstreamStatus {
   uint64_t unacked_events = 0;
   uint64_t unacked_bytes = 0;
   uint64_t renewed = 0;  // streams, since the start: a receiver knew more of them than this node
+  uint64_t looped = 0;   // events since the start that were not sent, since they had been where they would go
 };
 
 class Upstream {
@@ -71,6 +72,7 @@ class Upstream {
   void watch_progress();
   const UpstreamOptions::Address& address(size_t receiver) const;
   void soon();
+  std::vector<std::string> sites() const;
 
   UpstreamOptions options_;
   port::Loop& loop_;
@@ -82,6 +84,7 @@ class Upstream {
   std::unique_ptr<port::Timer> progress_timer_;
   size_t next_source_ = 0;
   uint64_t renewed_ = 0;
+  uint64_t looped_ = 0;
   std::vector<bool> ready_;  // sources that may have something
   bool pump_posted_ = false;
   bool stopped_ = true;
