@@ -1,12 +1,14 @@
 // What the node knows to be wrong: asked of every part once a second, and whenever someone wants the status.
 #include <algorithm>
 
+#include "io/descriptor_limit.h"
 #include "wire_node.h"
 
 namespace ph {
 namespace {
 
 constexpr Duration kAlarmInterval = 1s;
+constexpr Duration kDryFor = 10s;
 
 bool no_space(const Error& e) {
   return e.code == io::store_errors::no_space || e.code == port::file_errors::no_space;
@@ -50,6 +52,7 @@ void Node::update_alarms() {
   add_spool_alarms(wrong);
   add_link_alarms(wrong);
   add_broker_alarms(wrong);
+  add_descriptor_alarm(wrong);
   alarms_.update(std::move(wrong), loop_.wall_now());
 }
 
@@ -79,6 +82,18 @@ void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
         "receiver.dir", why);
 }
 
+/// Accepting paused within the last kDryFor: who comes now may have to wait, or is turned away.
+void Node::add_descriptor_alarm(std::vector<admin::Alarm>& to) {
+  uint64_t pauses = loop_.counters().accept_pauses.value();
+  for (const auto& loop : worker_loops_) pauses += loop->counters().accept_pauses.value();
+  if (pauses != accept_pauses_seen_) accept_paused_at_ = loop_.now();
+  accept_pauses_seen_ = pauses;
+  if (pauses == 0 || loop_.now() - accept_paused_at_ > kDryFor) return;
+  add(to, "descriptors_exhausted", "listeners",
+      "accepting pauses: this process may have " + std::to_string(io::descriptor_limit()) +
+          " files and sockets open, some of which are kept for its own use; raise its limit (LimitNOFILE)");
+}
+
 void Node::add_broker_alarms(std::vector<admin::Alarm>& to) const {
   if (!journal_) return;
   if (const uint64_t records = journal_->stats().damaged_records)
@@ -96,6 +111,19 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
     if (spools_[i].full()) add(to, "spool_full", about, "intake of this route is stopped");
   }
   for (const spool::Orphan& o : orphans_) add(to, "spool_orphaned", about_orphan(o), text_of(o));
+  std::map<std::string, uint64_t> bounds;
+  for (const settings::Route& r : settings_.routes)
+    if (r.spool.max) bounds[r.name] = r.spool.max->value;
+  if (!agent_ || bounds.empty()) return;
+  for (const port::EventSource* s : agent_->sources()) {
+    auto bound = bounds.find(s->route());
+    if (bound == bounds.end()) continue;
+    const port::TargetCounters c = s->counters();
+    if (c.queued_bytes + c.unread_bytes >= bound->second)
+      add(to, "spool_full", "files of " + s->route() + " for " + s->target(),
+          std::to_string(c.queued_bytes + c.unread_bytes) +
+              " bytes wait in their files, which stay; other targets go on");
+  }
 }
 
 void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {

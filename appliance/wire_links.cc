@@ -16,8 +16,7 @@ Result<std::vector<relay::UpstreamOptions::Address>> addresses_of(const settings
   return out;
 }
 
-// Two lists, of which a room of the same floor cannot include the other's.
-static_assert(static_cast<int>(settings::WayCompress::automatic) == static_cast<int>(link::Compress::automatic));
+static_assert(static_cast<int>(settings::LinkCompress::automatic) == static_cast<int>(link::Compress::automatic));
 
 std::optional<link::HashRule> hash_rule(const settings::Balance& from) {
   using By = link::HashRule::By;
@@ -87,7 +86,7 @@ void Node::open_lsd_upstream(const settings::Upstream& from, std::vector<relay::
   options.window_bytes = from.window.value;
   options.connect_timeout = from.connect_timeout;
   options.request_timeout = from.request_timeout;
-  options.gzip = from.compress == settings::WayCompress::gzip;
+  options.gzip = from.compress == settings::LinkCompress::gzip;
   for (const auto& r : settings_.routes)
     if (r.format == settings::MessageFormat::json) options.json_routes.push_back(r.name);
   lsd_upstreams_.push_back(std::make_unique<relay::LsdUpstream>(std::move(options), loop_, loop_, *store_, *committer_,

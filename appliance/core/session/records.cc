@@ -45,10 +45,26 @@ std::string of(ByteView prefix, uint64_t number, ByteView rest) {
   return out;
 }
 
-std::string inbound(uint64_t uid, uint16_t packet_id) {
-  std::string out = of(kInbound, uid);
+namespace {
+std::string of_packet(ByteView prefix, uint64_t uid, uint16_t packet_id) {
+  std::string out = of(prefix, uid);
   out.push_back(static_cast<char>(packet_id >> 8));
   out.push_back(static_cast<char>(packet_id));
+  return out;
+}
+}  // namespace
+
+std::string inbound(uint64_t uid, uint16_t packet_id) {
+  return of_packet(kInbound, uid, packet_id);
+}
+
+std::string far(uint64_t uid, uint16_t packet_id) {
+  return of_packet(kFar, uid, packet_id);
+}
+
+std::string got(const Origin& origin) {
+  std::string out = of(kGot, origin.stream, origin.position);
+  put_key(out, origin.part);
   return out;
 }
 

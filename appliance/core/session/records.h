@@ -27,6 +27,10 @@
 //   m/c/ number              varint: how many entries name the message; missing: one
 //   m/h/ number uid [filter] the session has got the message that m/i/ or m/d/ still names, by the shared subscription
 //                            or, without, its own: empty
+//   m/k/ stream position part uid [filter]   the session has got that event, as for m/h/; goes with the commit that
+//   moves
+//                            the cursor of the event's source past it: empty
+//   m/f/ uid packet id(u16)  what the message that m/i/ names waits for at far ends, in the tap's own words
 //   m/r/ topic               retained: varint version, message
 //
 // A value with bytes left over or missing is undecodable: it costs that record, counted by who reads it.
@@ -59,6 +63,8 @@ inline constexpr ByteView kDelayed = "m/d/";
 inline constexpr ByteView kMessage = "m/m/";
 inline constexpr ByteView kCount = "m/c/";
 inline constexpr ByteView kHas = "m/h/";
+inline constexpr ByteView kGot = "m/k/";
+inline constexpr ByteView kFar = "m/f/";
 inline constexpr ByteView kRetained = "m/r/";
 
 /// prefix + number, for any of the above.
@@ -66,6 +72,9 @@ std::string of(ByteView prefix, uint64_t number);
 std::string of(ByteView prefix, uint64_t number, uint64_t second);
 std::string of(ByteView prefix, uint64_t number, ByteView rest);
 std::string inbound(uint64_t uid, uint16_t packet_id);
+std::string far(uint64_t uid, uint16_t packet_id);
+/// Without a uid; it and the filter follow.
+std::string got(const Origin& origin);
 /// The number behind a prefix; nullopt if the key is too short.
 std::optional<uint64_t> number_in(ByteView key, ByteView prefix);
 std::optional<uint64_t> second_in(ByteView key, ByteView prefix);

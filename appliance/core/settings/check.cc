@@ -141,7 +141,7 @@ class Check {
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
       if (l.psk && s_.broker.access.psk_identities.empty() && !s_.broker.access.psk)
         out_.error(at.place("psk"), "`psk = true` needs keys", "give them in [broker.psk] or [[broker.psk_identity]]");
-      if (at.has("certificate_field") && l.certificate_as == CertificateAs::none)
+      if (l.certificate_field != CertificateField::cn && l.certificate_as == CertificateAs::none)
         out_.error(at.place("certificate_field"), "`certificate_field` needs `certificate_as`",
                    "as it is, no name of a certificate is used");
       if (l.certificate_as != CertificateAs::none && !l.tls)
@@ -153,11 +153,26 @@ class Check {
     const bool ws = l.protocol == ListenerProtocol::ws;
     if (!ws && l.path != Listener{}.path)
       out_.error(at.place("path"), "`path` is for listeners with `protocol = \"ws\"`");
+    if (!ws && at.has("origins"))
+      out_.error(at.place("origins"), "`origins` is for listeners with `protocol = \"ws\"`");
+    if (at.has("origins") && l.origins.empty() && at.value("origins")->is(Value::Kind::array))
+      out_.error(at.place("origins"), "`origins` is empty", "without the key pages of anywhere may connect");
+    for (size_t i = 0; i < l.origins.size(); ++i) origin(l.origins[i], at.item("origins", i));
     auto in_path = [](char c) { return c > ' ' && c < 0x7F && c != '?' && c != '#'; };
     if (ws &&
         (!l.path.starts_with('/') || l.path.size() > kPathMax || !std::all_of(l.path.begin(), l.path.end(), in_path)))
       out_.error(at.place("path"),
                  "`listener.path` is " + in_quotes(l.path.substr(0, 80)) + "; it must be like \"/mqtt\"");
+  }
+  void origin(const std::string& text, Place place) {
+    std::string_view rest = text;
+    const bool scheme = rest.starts_with("https://") || rest.starts_with("http://");
+    rest.remove_prefix(scheme ? rest.find("://") + 3 : 0);
+    if (rest.starts_with("*.")) rest.remove_prefix(2);
+    const bool port = rest.rfind(':') != rest.npos && !rest.ends_with(']');
+    if (!scheme || !parse_host_port(std::string(rest) + (port ? "" : ":1"), false))
+      out_.error(place, in_quotes(text.substr(0, 80)) + " is no origin",
+                 "write scheme, host and, if it is not the usual one, port: \"https://app.example:8443\"");
   }
   void upstreams() {
     std::map<std::string, Place> names;
@@ -191,23 +206,21 @@ class Check {
 
   void link_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
     transport(u.tls, u.insecure_plain, addresses, at, "addresses", "upstream");
-    if (u.compress == WayCompress::gzip)
-      out_.error(at.place("compress"), "`upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone");
+    if (u.compress == LinkCompress::gzip)
+      out_.error(at.place("compress"), "`upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone",
+                 "write \"zstd\" or \"auto\"");
   }
   void lsd_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
     constexpr uint32_t kConnections = 4;
     if (!at.has("connections")) u.connections = kConnections;
-    if (!at.has("compress")) u.compress = WayCompress::none;
-    if (u.compress != WayCompress::none && u.compress != WayCompress::gzip)
-      out_.error(at.place("compress"), "LSD's protocol has `upstream.compress` \"none\" and \"gzip\" alone");
-    if (u.balance.by != Balance::By::round_robin || u.rate.bounded())
-      out_.error(at.place(at.has("balance") ? "balance" : "rate"),
-                 "`upstream.balance` by a hash and `upstream.rate` are for `protocol = \"link\"` alone");
     if (u.tls.value_or(false))
       out_.error(at.place("tls"), "`tls = true` with `protocol = \"lsd\"`", "LSD's protocol has no TLS");
     u.tls = false;
     plain_only(u.insecure_plain, addresses, at.place("addresses"), "upstream.addresses");
-    for (const char* key : {"resume_timeout", "server_name"})
+    if (u.compress == LinkCompress::zstd)
+      out_.error(at.place("compress"), "`upstream.compress = \"zstd\"` with `protocol = \"lsd\"`",
+                 "LSD's protocol knows gzip");
+    for (const char* key : {"resume_timeout", "server_name", "balance", "rate", "dedup"})
       if (at.has(key))
         out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
   }

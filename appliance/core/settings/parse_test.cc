@@ -207,7 +207,7 @@ TEST(Parse, lsd_has_no_tls_and_several_connections) {
                             "addresses = [\"127.0.0.1:1\"]\ncompress = \"gzip\"\n" + rest);
   EXPECT_EQ(lsd.upstreams[0].tls, false) << "also where there are certificates";
   EXPECT_EQ(lsd.upstreams[0].connections, 4u);
-  EXPECT_EQ(lsd.upstreams[0].compress, WayCompress::gzip);
+  EXPECT_EQ(lsd.upstreams[0].compress, LinkCompress::gzip);
   EXPECT_EQ(lsd.receiver->lsd, "127.0.0.1:3701");
   EXPECT_EQ(good(head + "addresses = [\"127.0.0.1:1\"]\nconnections = 1\n" + rest).upstreams[0].connections, 1u);
   EXPECT_THAT(complaints(head + "addresses = [\"far:1\"]\n" + rest),

@@ -205,19 +205,17 @@ const Table<Upstream>& upstream_table() {
           integer("connections", &Upstream::connections, 1, 16,
                   "Connections to each address. With more than one, a stream's lines may stand in another order at a "
                   "receiver. Default with protocol = \"lsd\": 4, each with one request on its way."),
-          choice<Upstream, WayCompress, WayCompress>(
-              "compress", &Upstream::compress,
-              {{"none", WayCompress::none},
-               {"zstd", WayCompress::zstd},
-               {"auto", WayCompress::automatic},
-               {"gzip", WayCompress::gzip}},
-              "Compression on the way. auto: zstd, while a receiver takes less than 32 MiB/s and something waits for "
-              "it. "
-              "With protocol = \"lsd\": \"none\", which is then the default, or \"gzip\"."),
-          integer(
-              "live_share", &Upstream::live_share, 0, 100,
-              "Of a category's files with an old backlog: so many batches of its youngest file are sent for each one "
-              "of older files. 0: oldest first, whatever waits behind it."),
+          choice<Upstream, LinkCompress, LinkCompress>("compress", &Upstream::compress,
+                                                       {{"none", LinkCompress::none},
+                                                        {"zstd", LinkCompress::zstd},
+                                                        {"auto", LinkCompress::automatic},
+                                                        {"gzip", LinkCompress::gzip}},
+                                                       "Compression on the way; auto: zstd while a receiver takes less "
+                                                       "than 32 MiB/s and something waits for it. With protocol = "
+                                                       "\"lsd\": gzip, or else none."),
+          integer("live_share", &Upstream::live_share, 0, 100,
+                  "Of a category's files with an old backlog: so many batches of its youngest file are sent for each "
+                  "one of older files. 0: oldest first, whatever waits behind it."),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
                    "Without any progress for so long a receiver's events go to another one."),
@@ -333,6 +331,11 @@ const Table<Listener>& listener_table() {
               "protocol", &Listener::protocol, {{"mqtt", ListenerProtocol::mqtt}, {"ws", ListenerProtocol::ws}},
               "MQTT over TCP or over WebSocket."),
           text("path", &Listener::path, "Path of the WebSocket; clients name it and subprotocol \"mqtt\"."),
+          texts("origins", &Listener::origins,
+                "Of WebSocket: whose pages a browser may connect from, \"https://app.example\" or "
+                "\"https://*.example:8443\". Clients that are no browsers say none and are let in. Default: pages of "
+                "anywhere may.")
+              .like("[\"https://dashboard.example\"]"),
           flag("tls", &Listener::tls, "TLS with the certificate of [tls]."),
           choice<Listener, ClientCertificate, ClientCertificate>(
               "client_certificate", &Listener::client_certificate,

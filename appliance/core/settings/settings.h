@@ -72,7 +72,7 @@ struct Balance {
 };
 enum class Protocol : uint8_t { link, lsd };
 enum class Dedup : uint8_t { fast, strict };
-enum class WayCompress : uint8_t { none, zstd, automatic, gzip };  // gzip: LSD's protocol alone, which has no other
+enum class LinkCompress : uint8_t { none, zstd, automatic, gzip };  // gzip: with protocol lsd alone
 struct Upstream {
   std::string name;
   std::vector<Address> addresses;
@@ -81,7 +81,7 @@ struct Upstream {
   Bytes window{limits::kWindowDefault};
   RateSchedule rate;
   uint32_t connections = 1;  // per address; 4 after parse() with protocol lsd where the file says nothing
-  WayCompress compress = WayCompress::automatic;
+  LinkCompress compress = LinkCompress::automatic;
   uint32_t live_share = 3;  // batches of fresh events for each one of a backlog
   Duration connect_timeout = 1s;
   Duration request_timeout = limits::kRequestTimeout;
@@ -124,7 +124,8 @@ struct Listener {
   std::string name;
   std::string bind;
   ListenerProtocol protocol = ListenerProtocol::mqtt;
-  std::string path = "/mqtt";  // of WebSocket
+  std::string path = "/mqtt";        // of WebSocket
+  std::vector<std::string> origins;  // whose pages may connect; empty: all
   bool tls = false;
   ClientCertificate client_certificate = ClientCertificate::optional;
   bool proxy_protocol = false;

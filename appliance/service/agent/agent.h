@@ -57,6 +57,9 @@ struct AgentOptions {
   std::vector<RouteOptions> routes;
   /// The route (index) of a category; nullopt: none, the file stays.
   std::function<std::optional<size_t>(std::string_view category)> route_of;
+  /// Where reading of a file begins that is seen for the first time; empty: at 0. For what another program has
+  /// delivered of it (`posthouse migrate`).
+  std::function<uint64_t(const std::string& path, const port::FileStat& stat)> begins_at;
 };
 
 /// Makes the watcher of the source directory; its callback runs on the loop. An empty factory: every directory is

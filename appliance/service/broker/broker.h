@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "port/loop.h"
@@ -55,6 +56,8 @@ class Broker final : public port::MessageSink {
   /// port::MessageSink, on the event loop. Messages of one topic keep their order. Errors: broker.busy (the worker does
   /// not keep up: again later), broker.bad_topic.
   void publish(port::Message message, std::move_only_function<void(Result<>)> done) override;
+  bool remembers() const override { return journal_ != nullptr; }
+  void settle(StreamId stream, uint64_t upto, port::WriteBatch cursor, port::Task done) override;
 
   /// After stop(): nothing of the workers is on its way to the disk any more.
   bool drained() const;
@@ -65,6 +68,8 @@ class Broker final : public port::MessageSink {
   Result<> recover_sessions(std::vector<Ending>& ending);
   Result<> recover_retained();
   void recover_delayed();
+  void recover_events();
+  void await_far();
   std::optional<Receivers> receivers_of(uint64_t number);
   void redo_cut_short();
 
@@ -83,6 +88,14 @@ class Broker final : public port::MessageSink {
     bool delayed = false;  // a message for later, of nobody: the rest is unused
   };
   std::vector<CutShort> cut_short_;
+  /// Found at start: messages that wait for far ends before they are acknowledged.
+  struct AwaitsFar {
+    CutShort message;
+    std::string waits_for;
+  };
+  std::vector<AwaitsFar> await_far_;
+  std::unordered_map<uint64_t, uint64_t>
+      published_;                   // by stream: the last position that was published before the start
   std::atomic<size_t> stopped_{0};  // workers
   std::vector<port::Endpoint> endpoints_;
 };

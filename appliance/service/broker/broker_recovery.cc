@@ -35,6 +35,7 @@ Result<> Broker::recover() {
   PH_TRY(recover_sessions(ending));
   PH_TRY(recover_retained());
   recover_delayed();
+  recover_events();
   for (auto& w : workers_) w->settle_mail();
   for (const Ending& e : ending)
     workers_[workers_.front()->home_of(e.record.client_id)]->restore_ending(e.uid, e.record);
@@ -100,8 +101,15 @@ Result<> Broker::recover_sessions(std::vector<Ending>& ending) {
     const auto packet_id =
         static_cast<uint16_t>(static_cast<unsigned char>(id[0]) << 8 | static_cast<unsigned char>(id[1]));
     Restored& s = it->second;
-    s.client->session->received(packet_id);
-    if (*number) cut_short_.push_back({s.worker, s.client->session->client_id(), uid, packet_id, *number});
+    const CutShort message{s.worker, s.client->session->client_id(), uid, packet_id, *number};
+    auto far = store.get(keys::far(uid, packet_id));
+    if (far && *far) {
+      s.client->session->taking(packet_id, 2);
+      await_far_.push_back({message, std::move(**far)});
+    } else {
+      s.client->session->received(packet_id);
+    }
+    if (*number) cut_short_.push_back(message);
     return true;
   });
   scan(keys::kWill, [&](uint64_t uid, ByteView, ByteView value) {
@@ -166,6 +174,37 @@ void Broker::recover_delayed() {
     log_error("delayed_unreadable", {{"error", scanned.error().to_string()}});
   }
   if (count) log_info("delayed_recovered", {{"messages", count}});
+}
+
+/// What of each event source was published above its cursor: when that comes again, those who have it are passed over.
+void Broker::recover_events() {
+  const std::string prefix(keys::kGot);
+  std::string from = prefix;
+  for (bool more = true; more;) {
+    more = false;
+    auto scanned = journal_->store().scan_from(prefix, from, [&](ByteView key, ByteView) {
+      const auto stream = keys::number_in(key, prefix);
+      const auto position = stream ? keys::number_in(key, keys::of(prefix, *stream)) : std::nullopt;
+      if (!position) return true;
+      published_[*stream] = std::max(published_[*stream], *position);
+      if (*position == UINT64_MAX) return true;
+      from = keys::of(prefix, *stream, *position + 1);  // not every session's: the next position's first
+      more = true;
+      return false;
+    });
+    if (!scanned) {
+      journal_->count_damaged();
+      log_error("events_got_unreadable", {{"error", scanned.error().to_string()}});
+      return;
+    }
+  }
+}
+
+/// QoS 2 of routes with ack = "far": PUBREC waits on, as before the restart.
+void Broker::await_far() {
+  for (AwaitsFar& a : std::exchange(await_far_, {}))
+    a.message.worker->await_far(a.message.client_id, {a.message.uid, a.message.packet_id, 2, true, 0, true},
+                                std::move(a.waits_for));
 }
 
 /// Routes again what a crash cut short. The records that say so go only after the queues are on disk.

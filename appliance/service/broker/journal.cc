@@ -178,6 +178,21 @@ void Journal::extend_numbers(port::WriteBatch& entries) {
   });
 }
 
+void Journal::settle(uint64_t stream, uint64_t upto, port::WriteBatch cursor, port::Task done) {
+  if (settled_.size() >= kSettledMax) settled_.clear();
+  uint64_t& below = settled_[stream];
+  const std::string prefix = keys::of(keys::kGot, stream);
+  auto scanned = store_.scan_from(prefix, keys::of(keys::kGot, stream, below), [&](ByteView key, ByteView) {
+    const auto position = keys::number_in(key, prefix);
+    if (position && *position >= upto) return false;
+    cursor.remove(std::string(key));
+    return true;
+  });
+  if (!scanned) count_damaged();
+  below = std::max(below, upto);
+  committer_.request_alone(std::move(cursor), std::move(done));
+}
+
 // --- erasing sessions
 
 void Journal::erase(uint64_t uid) {
@@ -191,7 +206,7 @@ void Journal::erase(uint64_t uid) {
 /// Puts up to `left` records of a session on the way out; false if it has more.
 bool Journal::erase_records(uint64_t uid, size_t& left, port::WriteBatch& entries) {
   for (ByteView prefix :
-       {keys::kEntry, keys::kSubscription, keys::kInbound, keys::kWill, keys::kSession, keys::kEnding}) {
+       {keys::kEntry, keys::kSubscription, keys::kInbound, keys::kFar, keys::kWill, keys::kSession, keys::kEnding}) {
     bool more = false;
     auto scanned = store_.scan(keys::of(prefix, uid), [&](ByteView key, ByteView value) {
       if (left == 0) return !(more = true);

@@ -92,6 +92,7 @@ class Journal {
   static constexpr size_t kLazyBatches = 4096;  // more: written at once
   static constexpr size_t kCountsMax = 256 * 1024;
   static constexpr uint64_t kNumbersAhead = uint64_t{1} << 32;
+  static constexpr size_t kSettledMax = 4096;   // streams of which it is known how far they were cleared
   static constexpr size_t kEraseStep = 512;     // records in one turn,
   static constexpr size_t kEraseSessions = 64;  // and sessions: each costs some reads, also one without records
 
@@ -111,6 +112,10 @@ class Journal {
   /// Nothing is on its way to the disk.
   bool idle() const { return waiting_.load(std::memory_order_relaxed) == 0; }
   JournalStats stats() const;
+
+  /// Event loop: commits the cursor of an event source, in one batch with the end of what sessions remember of the
+  /// stream below `upto` (m/k/).
+  void settle(uint64_t stream, uint64_t upto, port::WriteBatch cursor, port::Task done);
 
   /// Called where something was found that could not be read.
   void count_damaged(uint64_t records = 1) { damaged_.fetch_add(records, std::memory_order_relaxed); }
@@ -155,6 +160,7 @@ class Journal {
   std::unordered_map<uint64_t, Count> counts_;
   uint64_t counts_from_ = 0;  // messages from this number on are all in counts_ while they are in the store
   std::unordered_multimap<uint64_t, std::string> receivers_;  // m/h/ records on their way to the store
+  std::unordered_map<uint64_t, uint64_t> settled_;  // by stream: nothing is remembered below; saves reading, no more
   std::deque<uint64_t> erasing_;
   bool erase_running_ = false;
 

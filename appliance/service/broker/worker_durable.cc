@@ -213,6 +213,12 @@ void Worker::redo(const session::MessagePtr& message, const std::string& publish
   keep_retained(outgoing_, retained_version_);
 }
 
+void Worker::await_far(const std::string& client_id, const Taken& taken, std::string waits_for) {
+  auto reached = [this, client_id, taken] { loop_.post([=, this] { on_taken(client_id, taken, false); }); };
+  if (!tap_) return reached();
+  tap_->resume_far(std::move(waits_for), std::move(reached));
+}
+
 void Worker::restored(Client& client, bool was_attached) {
   if (was_attached) client.session->detach(loop_.now());
   schedule_due(client);
