@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kFarPrefix = "r/far/";  // + route, '/', sequence: StreamKey and range to tell
 constexpr std::string_view kCountersKey = "c/receiver";
 constexpr std::string_view kDirectPrefix = "c/receiver/";  // + route
+constexpr size_t kDecodedKept = 16;                        // blocks
 constexpr Duration kSweepInterval = std::chrono::hours(1);
 
 // r/far/<route>/<sequence>: 16 sender, u64 target, u64 stream, varint first, varint length
@@ -175,7 +176,8 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
   }
-  if (std::string category = blocked_category(packed, events); !category.empty()) {
+  std::vector<Result<event::Block>> decoded;
+  if (std::string category = blocked_category(packed, events, decoded); !category.empty()) {
     hold(key, SIZE_MAX, "category_blocked", std::move(category));
     arm_retry();
     client->consumed(frame_bytes);
@@ -185,8 +187,11 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
   arrival->fresh = *fresh;
+  size_t index = 0;
   for_each_block(packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
-    place_new({first, last}, block, *fresh, *arrival);
+    bool known = index < decoded.size();
+    place_new({first, last}, block, known ? std::move(decoded[index]) : event::decode(block), *fresh, *arrival);
+    ++index;
   });
   for (const link::Reject& r : arrival->rejects) streams_->reject(key, r.first, r.last, r.reason);
   if (arrival->wants_far)
@@ -207,22 +212,25 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   return true;
 }
 
-/// The first category of the frame in whose place something else stands at this node; empty: none.
-std::string Intake::blocked_category(const Slice& packed, const link::Events& events) const {
+/// The first category of the frame in whose place something else stands at this node; empty: none. The first blocks of
+/// the frame are handed back as they were decoded: that looks at each of their bytes, and an agent's frame is one
+/// block.
+std::string Intake::blocked_category(const Slice& packed, const link::Events& events,
+                                     std::vector<Result<event::Block>>& decoded) const {
   std::string found;
   if (!sink_) return found;
   for_each_block(packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
     if (!found.empty()) return;
     auto block = event::decode(encoded);
-    if (!block || block->gap || looped(*block) || options_.routes[options_.route_of(block->category)].log) return;
-    if (!sink_->obstacle(block->category).empty()) found = block->category;
+    bool here = block && !block->gap && !looped(*block) && !options_.routes[options_.route_of(block->category)].log;
+    if (here && !sink_->obstacle(block->category).empty()) found = block->category;
+    if (decoded.size() < kDecodedKept) decoded.push_back(std::move(block));
   });
   return found;
 }
 
-void Intake::place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh,
-                       Arrival& arrival) {
-  auto block = event::decode(encoded);
+void Intake::place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
+                       const std::vector<link::Range>& fresh, Arrival& arrival) {
   if (!block) {
     for (const link::Range& r : fresh)
       if (r.first < position.last && position.first < r.last) {

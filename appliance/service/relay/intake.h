@@ -137,11 +137,13 @@ class Intake : private commit::Participant {
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   void place_unseen(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   bool store(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival, bool whole);
-  void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
+  void place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
+                 const std::vector<link::Range>& fresh, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
   bool looped(const event::Block& block) const;
-  std::string blocked_category(const Slice& packed, const link::Events& events) const;
+  std::string blocked_category(const Slice& packed, const link::Events& events,
+                               std::vector<Result<event::Block>>& decoded) const;
   void hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked = {});
   void say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason);
   static void tell_hold(Speaker& speaker, StreamId stream, std::string_view reason);
