@@ -26,6 +26,10 @@ const Table<Node>& node_table() {
                "Datacenter. Events that already passed a site are not sent there again. Default: the node's name.")
               .like("\"ams\""),
           text("data_dir", &Node::data_dir, "Everything the node must not lose lives below it."),
+          size("disk_reserve", &Node::disk_reserve, 1_MiB, kTiB,
+               "What is kept free on the disks of data_dir and receiver.dir, for cursors and for a start on a full "
+               "disk; "
+               "at most a quarter of a disk. Intake stops before it is touched, and goes on when there is room again."),
       });
   return table;
 }

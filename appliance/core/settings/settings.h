@@ -21,6 +21,7 @@ struct Node {
   std::string name;  // never empty after parse(): the host's name by default
   std::string site;  // never empty after parse(): the node's name by default
   std::string data_dir = "/var/lib/posthouse";
+  Bytes disk_reserve{limits::kDiskReserve};
 };
 
 enum class Oversize : uint8_t { split, truncate, dead_letter };

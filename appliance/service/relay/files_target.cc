@@ -40,6 +40,10 @@ void FilesTarget::soon() {
 
 void FilesTarget::pump() {
   if (!group_.empty()) return;
+  if (!sink_.room()) {
+    if (!look_again_->pending()) look_again_->start(kRetryAfter, [this] { soon(); });
+    return;
+  }
   if (!waiting_.empty() && !look_again_->pending()) {
     waiting_streams_.clear();
     waiting_bytes_ = 0;
@@ -86,6 +90,7 @@ void FilesTarget::place(port::Batch batch) {
 }
 
 void FilesTarget::write() {
+  if (!sink_.room()) return retry_->start(kRetryAfter, [this] { write(); });
   for (const port::Batch& batch : group_)
     for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t, uint64_t, const Slice& encoded) {
       auto block = event::decode(encoded);

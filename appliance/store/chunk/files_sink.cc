@@ -97,11 +97,13 @@ class Sink final : public FilesSink {
 
   std::string_view refuses(std::string_view name) override;
   std::string_view obstacle(std::string_view name) override;
+  bool room() override { return !options_.floor || options_.floor->room(); }
   std::vector<Obstacle> obstacles() override;
   void append(const event::Block& block) override;
   FilesSinkStats stats() const override;
 
   void begin(port::WriteBatch& entries) override;
+  commit::Growth growth() const override;
   Result<> flush() override;
   void add_flushed(port::WriteBatch& entries) override;
   void finished(const Result<>& outcome) override;
@@ -317,14 +319,17 @@ void Sink::begin(port::WriteBatch&) {
   }
 }
 
+/// Lines of plain logs are written twice, the second time when they are acknowledged already.
+commit::Growth Sink::growth() const {
+  uint64_t bytes = groups_.back().bytes;
+  for (const PlainWork& work : groups_.back().plain)
+    for (const Slice& line : work.lines) bytes += line.size();
+  return {options_.floor, bytes};
+}
+
 Result<> Sink::flush() {
   Group& group = groups_.front();
   group.flushed = true;
-  if (options_.disk_reserve > 0 && group.bytes > 0) {
-    PH_ASSIGN(port::DiskSpace space, files_.space(options_.directory));
-    if (space.available < options_.disk_reserve + group.bytes)
-      return fail(port::file_errors::no_space, options_.directory + ": what is left is the reserve");
-  }
   PH_TRY(chunk_writer_.flush(group.chunks, group.now, group.today));
   return plain_writer_.flush(group.plain);
 }

@@ -52,7 +52,7 @@ struct FilesSinkOptions {
   size_t categories_max = limits::kCategoriesMax;
   bool utc = false;           // dates in chunk names: UTC instead of the process's zone (TZ)
   size_t sync_each_max = 32;  // files of a group that are synced one by one; more: their file system as a whole
-  uint64_t disk_reserve = 0;  // a group that would leave less than this free fails with file.no_space
+  commit::DiskFloor* floor = nullptr;  // of the directory's file system: its reserve is not written to
 };
 
 struct FilesSinkStats {
@@ -95,6 +95,8 @@ class FilesSink : public commit::Participant {
   /// whoever has lines for it waits and asks again. It is an alarm until it is gone. Empty also for a category that
   /// refuses() refuses.
   virtual std::string_view obstacle(std::string_view category) = 0;
+  /// Whether the disk takes more lines: false while only its reserve is left. Whoever has lines waits and asks again.
+  virtual bool room() = 0;
   /// Looks again at what was in the way, and lists what still is.
   virtual std::vector<Obstacle> obstacles() = 0;
   /// Adds the block's lines to the pending group. The caller then makes a Committer::request that needs this sink and

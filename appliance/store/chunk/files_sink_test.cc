@@ -473,12 +473,17 @@ TEST(FilesSink, full_disk_fails_the_group_leaves_no_torn_line_and_recovers) {
 
 TEST(FilesSink, reserve_is_never_eaten) {
   SinkFixture f;
-  f.options.disk_reserve = 1000;
-  f.files.capacity = 1010;
+  f.disk_reserve = 1000;
+  f.files.append("/ballast", std::string(3000, 'x'));
+  f.files.capacity = 4010;
   f.restart();
+  EXPECT_TRUE(f.sink->room());
   EXPECT_EQ(f.write("c", "123456789\n"), "ok");
+  uint64_t before = f.files.operations;
   EXPECT_EQ(f.write("c", "1\n"), "file.no_space");
-  f.advance(6s);
+  EXPECT_EQ(f.files.operations, before) << "nothing was tried";
+  EXPECT_FALSE(f.sink->room());
+  f.advance(6s);  // the chunk is closed all the same
   EXPECT_EQ(f.consume("c"), "123456789\n");
   EXPECT_EQ(f.write("c", "1\n"), "ok");
 }

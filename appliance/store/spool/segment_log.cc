@@ -105,6 +105,12 @@ void LogImpl::begin(port::WriteBatch& entries) {
   name_leftovers(entries, group);
 }
 
+commit::Growth LogImpl::growth() const {
+  uint64_t bytes = 0;
+  for (const Part& part : group_->parts) bytes += part.end - (part.is_new ? 0 : part.offset);
+  return {options_.floor, bytes};
+}
+
 void LogImpl::name_leftovers(port::WriteBatch& entries, Group& group) {
   for (uint64_t segment : leftovers_cleaned_) entries.remove(leftover_key(options_.name, segment));
   group.leftovers = leftovers_named_;

@@ -37,6 +37,7 @@ class LogImpl final : public SegmentLog {
 
   // commit::Participant
   void begin(port::WriteBatch& entries) override;
+  commit::Growth growth() const override;
   Result<> flush() override;
   void finished(const Result<>& outcome) override;
 
