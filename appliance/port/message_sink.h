@@ -24,6 +24,11 @@ struct Message {
   std::string properties;                // MQTT 5 properties, encoded, without length, alias, subscription id, expiry
 };
 
+namespace errors {
+/// A tap's answer to what it can take at no time: it does not fit the event plane.
+inline constexpr ErrorCode never_taken{"relay.message_too_large"};
+}  // namespace errors
+
 /// Implemented by the event plane, called by broker workers.
 class MessageTap {
  public:

@@ -81,6 +81,14 @@ const Table<Category>& category_table() {
           choice<Category, MessageFormat, MessageFormat>(
               "format", &Category::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
               "How MQTT messages become lines: the payload with newline and backslash escaped, or one JSON object."),
+          duration("keep", &Category::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted. Default: receiver.keep.")
+              .like("\"7d\""),
+          size("max", &Category::max, 4_KiB, kTiB, "Oldest closed chunks of the category are deleted beyond this size.")
+              .like("\"1GiB\""),
+          size("quota", &Category::quota, 4_KiB, kTiB,
+               "When the category's files have this size, receiver.over_quota applies to its events.")
+              .like("\"2GiB\""),
       });
   return table;
 }
@@ -91,7 +99,9 @@ const Table<Receiver>& receiver_table() {
       {
           text("link", &Receiver::link, "Address to listen at for other nodes: \"host:port\", \"[::]:port\".")
               .like("\"[::]:3706\""),
-          text("lsd", &Receiver::lsd, "Address to listen at for LSD's protocol.").like("\"127.0.0.1:3701\""),
+          text("lsd", &Receiver::lsd,
+               "Address to listen at for clients of LSD's protocol, which has neither TLS nor authentication.")
+              .like("\"127.0.0.1:3701\""),
           text("dir", &Receiver::dir,
                "Directory of the received files. Without it no route may say \"files\": the node only passes on.")
               .like("\"/var/lib/posthouse/events\""),
@@ -101,9 +111,20 @@ const Table<Receiver>& receiver_table() {
           integer("categories_max", &Receiver::categories_max, 1, 1'000'000, "Events of further ones are refused."),
           duration("stream_ttl", &Receiver::stream_ttl, std::chrono::hours(1), 365 * kDay,
                    "Silence after which a sender's stream is forgotten."),
-          duration("keep", &Receiver::keep, 1s, 3650 * kDay, "Closed files that are older are deleted.").like("\"7d\""),
-          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024}, "Oldest closed files are deleted beyond this size.")
+          duration("keep", &Receiver::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted, whether anybody has read them or not.")
+              .like("\"7d\""),
+          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024},
+               "Oldest closed chunks of all categories are deleted beyond this size.")
               .like("\"50GiB\""),
+          size("quota", &Receiver::quota, 1_MiB, {kTiB.value * 1024},
+               "When the files of all categories have this size, over_quota applies to all events.")
+              .like("\"80GiB\""),
+          choice<Receiver, OverQuota, OverQuota>(
+              "over_quota", &Receiver::over_quota,
+              {{"block", OverQuota::block}, {"dead_letter", OverQuota::dead_letter}},
+              "What becomes of events over a quota, the receiver's or the category's: they wait at their senders until "
+              "somebody has made room, or go to the senders' dead letters."),
       },
       {"category"});
   return table;
@@ -174,29 +195,24 @@ Key<Upstream> balance_key() {
           false};
 }
 
-Key<Upstream> connections_key() {
-  Key<Upstream> key = integer("connections", &Upstream::connections, 1, 16, "Connections to each address.");
-  key.read = [read = key.read](Upstream& row, const Value& v, const Field& f) {
-    read(row, v, f);
-    if (row.connections > 1) f.not_built(v.place, "> 1");
-  };
-  return key;
-}
-
 const Table<Upstream>& upstream_table() {
   static const Table<Upstream> table(
       "upstream", true, "Where events can be sent: one name for receivers that serve the same purpose.",
       {
           text("name", &Upstream::name, "What routes call it. \"files\" is taken.").needed().like("\"fra\""),
           addresses_key(),
-          choice<Upstream, Protocol, Protocol>("protocol", &Upstream::protocol,
-                                               {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
-                                               "Our link protocol, or LSD's."),
+          choice<Upstream, Protocol, Protocol>(
+              "protocol", &Upstream::protocol, {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
+              "Our link protocol, or LSD's, which has no TLS and delivers at least once."),
           balance_key(),
           size("window", &Upstream::window, 256_KiB, 1_GiB,
                "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),
           byte_rate("rate", &Upstream::rate, "Bytes per second at most, over all receivers."),
-          connections_key(),
+          integer("connections", &Upstream::connections, 1, 16,
+                  "Connections to each address. Default with protocol = \"lsd\": 4, each with one request on its way."),
+          choice<Upstream, Compress, Compress>("compress", &Upstream::compress,
+                                               {{"none", Compress::none}, {"gzip", Compress::gzip}},
+                                               "gzip: events on their way, with protocol = \"lsd\" alone."),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
                    "Without any progress for so long a receiver's events go to another one."),
@@ -285,15 +301,19 @@ const Table<Spool>& spool_table() {
       "route.spool", false, "What waits for a target; may be written spool = { max = \"20GiB\" }.",
       {
           size("max", &Spool::max, 1_MiB, {kTiB.value * 1024},
-               "Bytes that may wait for one target. For files it bounds nothing that producers write: see status. "
-               "Default: no bound but the disk.")
+               "Bytes that may wait for one target, behind what is in flight. Default: no bound but the disk.")
               .like("\"20GiB\""),
-          duration("keep", &Spool::keep, 1s, 3650 * kDay, "What waited longer is dropped and counted.").like("\"7d\""),
+          duration(
+              "keep", &Spool::keep, 1s, 3650 * kDay,
+              "What waited longer for an upstream, while the node ran, is dropped and counted; right to a 32nd of it.")
+              .like("\"7d\""),
           choice<Spool, Full, Full>(
               "full", &Spool::full,
               {{"block", Full::block}, {"drop_oldest", Full::drop_oldest}, {"drop_newest", Full::drop_newest}},
               "What happens at max. block: intake of this route stops, for all its targets; not for files, which wait "
-              "where they are."),
+              "where they are. drop_oldest, drop_newest: what is too much for an upstream is dropped and counted, and "
+              "a "
+              "gap marker tells its receiver; targets at this node block."),
       });
   return table;
 }
@@ -315,6 +335,9 @@ const Table<Listener>& listener_table() {
                {"optional", ClientCertificate::optional},
                {"required", ClientCertificate::required}},
               "Under TLS: whether clients are asked for a certificate. One that is shown must be valid."),
+          flag("psk", &Listener::psk,
+               "TLS with the pre-shared keys of [broker.psk] and [[broker.psk_identity]], whose identities become user "
+               "names. With `tls = true` clients may use the certificate as well; without, there need not be any."),
           flag("proxy_protocol", &Listener::proxy_protocol,
                "Every connection begins with a PROXY header (version 1 or 2) of a balancer, which gives the client's "
                "address. Let nobody else connect here: who can, can claim any address."),
@@ -329,8 +352,16 @@ const Table<Listener>& listener_table() {
               {{"none", CertificateAs::none},
                {"username", CertificateAs::username},
                {"clientid", CertificateAs::clientid}},
-              "What the name (CN) in a client's verified certificate becomes: nothing, its user name, which then needs "
-              "no password, or its client id."),
+              "What the name in a client's verified certificate becomes: nothing, its user name, which then needs no "
+              "password, or its client id."),
+          choice<Listener, CertificateField, CertificateField>(
+              "certificate_field", &Listener::certificate_field,
+              {{"cn", CertificateField::cn},
+               {"dns", CertificateField::dns},
+               {"email", CertificateField::email},
+               {"uri", CertificateField::uri}},
+              "Which name that is: the subject's CN, or the first DNS name, email address or URI among the alternative "
+              "names."),
           integer("max_conn_rate", &Listener::max_conn_rate, 0, 1'000'000,
                   "Connections a second; those beyond are closed. 0: no bound, as with the other rates."),
           integer("messages_rate", &Listener::messages_rate, 0, 1'000'000'000,
@@ -403,18 +434,8 @@ void read_routes(const Value& root, Settings& into, Diagnostics& out) {
 
 const std::vector<NotBuilt>& not_built() {
   static const std::vector<NotBuilt> list = {
-      {"receiver.lsd", ""},
-      {"receiver.keep", ""},
-      {"receiver.max", ""},
-      {"upstream.protocol", "\"lsd\""},
-      {"upstream.balance", "hash"},
-      {"upstream.rate", ""},
-      {"upstream.connections", "> 1"},
-      {"upstream.dedup", "\"strict\""},
-      {"route.spool.keep", ""},
-      {"route.spool.full", "\"drop_oldest\""},
-      {"route.spool.full", "\"drop_newest\""},
-      {"api.bind", ""},
+      {"upstream.balance", "hash"},     {"upstream.rate", ""}, {"upstream.connections", "> 1"},
+      {"upstream.dedup", "\"strict\""}, {"api.bind", ""},
   };
   return list;
 }

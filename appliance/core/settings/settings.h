@@ -45,7 +45,11 @@ struct Category {
   Duration chunk_interval = 5s;
   Compress compress = Compress::none;
   MessageFormat format = MessageFormat::raw;
+  std::optional<Duration> keep;  // of the receiver's table without one
+  std::optional<Bytes> max;
+  std::optional<Bytes> quota;
 };
+enum class OverQuota : uint8_t { block, dead_letter };
 struct Receiver {
   std::string link;         // endpoint; empty: no link listener, the files are for this node's own routes
   std::string lsd;          // endpoint; empty: off
@@ -57,6 +61,8 @@ struct Receiver {
   Duration stream_ttl = limits::kStreamTtl;
   std::optional<Duration> keep;
   std::optional<Bytes> max;
+  std::optional<Bytes> quota;
+  OverQuota over_quota = OverQuota::block;
   std::vector<Category> categories;  // the first match counts; without a match: Category{}
 };
 
@@ -79,7 +85,8 @@ struct Upstream {
   Balance balance;
   Bytes window{limits::kWindowDefault};
   std::optional<Bytes> rate;  // per second
-  uint32_t connections = 1;   // per address
+  uint32_t connections = 1;   // per address; 4 after parse() with protocol lsd where the file says nothing
+  Compress compress = Compress::none;
   Duration connect_timeout = 1s;
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
@@ -129,6 +136,8 @@ struct Listener {
   uint32_t connections_max = 15'000;
   std::optional<std::vector<AuthMethod>> authn;
   CertificateAs certificate_as = CertificateAs::none;
+  CertificateField certificate_field = CertificateField::cn;
+  bool psk = false;
   uint32_t max_conn_rate = 0;
   uint32_t messages_rate = 0;
   std::optional<Bytes> bytes_rate;

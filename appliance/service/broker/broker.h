@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@
 namespace ph::broker {
 
 class Journal;
+struct Receivers;
 class Worker;
 
 /// A thread for the broker: each loop with the network that lives on it.
@@ -45,6 +47,8 @@ class Broker final : public port::MessageSink {
   const std::vector<port::Endpoint>& endpoints() const { return endpoints_; }
   /// Any thread: from now on this decides. Clients that it keeps out are disconnected.
   void set_policy(const security::PolicyPtr& policy);
+  /// Any thread: how tokens are checked from now on. Who is in stays.
+  void set_tokens(const TokenOptionsPtr& tokens);
   /// Any thread.
   BrokerStats stats() const;
 
@@ -60,6 +64,8 @@ class Broker final : public port::MessageSink {
   Result<> recover();
   Result<> recover_sessions(std::vector<Ending>& ending);
   Result<> recover_retained();
+  void recover_delayed();
+  std::optional<Receivers> receivers_of(uint64_t number);
   void redo_cut_short();
 
   const BrokerOptions options_;
@@ -67,13 +73,14 @@ class Broker final : public port::MessageSink {
   std::vector<std::unique_ptr<Worker>> workers_;
   port::Loop* event_loop_;
   Journal* journal_;
-  /// Found at start: QoS 2 messages that were not routed to the end.
+  /// Found at start: QoS 2 messages, and such for later, that were not routed to the end.
   struct CutShort {
     Worker* worker = nullptr;  // of the publisher's session
     std::string client_id;
     uint64_t uid = 0;
     uint16_t packet_id = 0;
     uint64_t number = 0;
+    bool delayed = false;  // a message for later, of nobody: the rest is unused
   };
   std::vector<CutShort> cut_short_;
   std::atomic<size_t> stopped_{0};  // workers

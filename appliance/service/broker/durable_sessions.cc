@@ -40,7 +40,7 @@ void DurableSessions::add(uint64_t uid, uint64_t sequence, const session::Messag
       session::encode_entry(qos, retain, false, 0, message->number, subscription_ids,
                             shared ? ByteView(*shared) : ByteView()));
   batch_.references.push_back({message->number, message});
-  if (message->redo) put(keys::of(keys::kHas, message->number, uid), {});
+  if (message->redo) batch_.receivers.push_back({message->number, uid, shared});
 }
 
 void DurableSessions::record(uint64_t uid, uint16_t packet_id, const session::MessagePtr& message) {
@@ -59,6 +59,23 @@ void DurableSessions::routed(uint64_t uid, uint16_t packet_id, uint64_t number) 
   inbound(uid, packet_id, true);
   batch_.references.push_back({number, nullptr});
   batch_.routed.push_back(number);
+}
+
+void DurableSessions::put_off(const session::MessagePtr& message, const session::DelayedRecord& record) {
+  put(keys::of(keys::kDelayed, message->number), session::encode(record, clock()));
+  batch_.references.push_back({message->number, message});
+}
+
+port::WriteBatch DurableSessions::tapping(uint64_t number, const session::DelayedRecord& record) const {
+  port::WriteBatch out;
+  out.put(keys::of(keys::kDelayed, number), session::encode(record, clock()));
+  return out;
+}
+
+void DurableSessions::delayed_done(uint64_t number, bool redo) {
+  erase(keys::of(keys::kDelayed, number));
+  batch_.references.push_back({number, nullptr});
+  if (redo) batch_.routed.push_back(number);
 }
 
 void DurableSessions::change(uint64_t uid, const session::KeptEntry& entry, uint64_t number) {

@@ -42,6 +42,10 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   void unsubscribed(uint64_t uid, const std::string& filter);
   void will(uint64_t uid, const std::optional<session::SessionWill>& will);
   void retained(const std::string& topic, uint64_t version, const session::MessagePtr& message);
+  /// A message for later: written down, then maybe changed, then gone. `redo`: sessions of other workers have it, too.
+  void put_off(const session::MessagePtr& message, const session::DelayedRecord& record);
+  port::WriteBatch tapping(uint64_t number, const session::DelayedRecord& record) const;
+  void delayed_done(uint64_t number, bool redo);
   /// The session leaves this worker, or is about to end: writes its record down, forgets the object.
   void leave(session::Session& session);
   /// It leaves without a trace: its record stands for it, or is gone.

@@ -52,7 +52,7 @@ class RetainedStore {
       tombstone(v.topic, version, now);
     } else {
       forget_expiry(old);
-      Entry fresh{message.share(), version, expiries_.end()};
+      Entry fresh{kept(message.share()), version, expiries_.end()};
       if (v.expiry) fresh.due = expiries_.emplace(v.received + std::chrono::seconds(*v.expiry), std::string(v.topic));
       index_.set(v.topic, std::move(fresh));
     }
@@ -100,6 +100,13 @@ class RetainedStore {
   size_t bytes() const { return bytes_; }
 
  private:
+  /// Who gets it later is no part of its own fan-out, and must leave no records of that.
+  static session::MessagePtr kept(const session::MessagePtr& message) {
+    if (!message->redo) return message;
+    auto plain = std::make_shared<session::Message>(*message);
+    plain->redo = false;
+    return plain;
+  }
   using Expiries = std::multimap<Instant, std::string>;
   struct Entry {
     session::MessagePtr message;  // null: cleared

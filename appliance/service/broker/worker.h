@@ -135,8 +135,10 @@ class Worker final : public JournalMember {
   void restored(Client& client, bool was_attached);
   void settle_mail();
   /// A QoS 2 message whose routing a crash cut short: to those durable sessions that do not have it.
-  void redo(const session::MessagePtr& message, const std::string& publisher, const std::set<uint64_t>& has);
+  void redo(const session::MessagePtr& message, const std::string& publisher, const Receivers& has);
   void redone(uint64_t uid, uint16_t packet_id, uint64_t number) { durable_->routed(uid, packet_id, number); }
+  void restore_delayed(const std::shared_ptr<session::Message>& message, const session::DelayedRecord& record);
+  void redone_delayed(uint64_t number) { durable_->delayed_done(number, true); }
   void flush_journal() { durable_->flush(); }
   uint32_t home_of(const std::string& client_id) const;
 
@@ -155,6 +157,7 @@ class Worker final : public JournalMember {
   /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
   void set_policy(const security::PolicyPtr& policy);
+  void set_tokens(TokenOptionsPtr tokens) { authenticator_.set_tokens(std::move(tokens)); }
   void stop();
 
   // --- from connections
@@ -304,6 +307,7 @@ class Worker final : public JournalMember {
   void drop_denied_subscriptions(Client& client, const security::Access& access);
 
   // worker_routing.cc: publish, subscribe, routes
+  static port::Message for_tap(const session::Message& message);
   void take(ClientConnection& connection, uint16_t packet_id, const session::MessageView& view);
   void on_taken(const std::string& client_id, const Taken& taken, bool asked_all);
   void publish_unacknowledged(const session::MessagePtr& message);
@@ -341,10 +345,16 @@ class Worker final : public JournalMember {
   std::string name_filter(const ClientConnection& connection, ByteView filter) const;
   static std::string unmounted(const ClientConnection& connection, ByteView filter);
   void drop_foreign_subscriptions(Client& client);
-  mqtt::ReasonCode put_off(const session::MessageView& view, uint32_t seconds);
-  void publish_delayed(Instant now);
   void ask_exclusive(const std::string& filter, uint64_t uid, std::move_only_function<void(bool)> answer);
   void release_exclusive(const std::string& filter, uint64_t uid);
+
+  // worker_delayed.cc: messages for later
+  std::optional<mqtt::ReasonCode> put_off(ClientConnection& connection, uint16_t packet_id, session::MessageView view,
+                                          uint32_t seconds);
+  void publish_delayed(Instant now);
+  void tap_delayed(DelayedStore::Entry entry);
+  void route_delayed(const session::MessagePtr& message);
+  void finish_delayed(const session::Message& message, bool redo);
 
   // worker_sys.cc: $SYS
   RetainedStore& retained_for(ByteView topic);
@@ -414,6 +424,7 @@ class Worker final : public JournalMember {
   routing::TopicRewrite rewrite_;
   std::string topic_;  // the broker's name for the topic of the PUBLISH at work
   DelayedStore delayed_;
+  bool delayed_posted_ = false;
   std::unordered_map<std::string, uint64_t> exclusive_;  // of filters whose home is here: who has it, by uid
   session::Outgoing outgoing_;
   Wanted wanted_;                             // by the message that was routed last

@@ -29,7 +29,7 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
     if (const auto refused = rename(connection, view, delay)) return refused;
   if (connection.access)
     if (const auto refused = denied(connection, view.topic.substr(connection.mountpoint.size()))) return refused;
-  if (delay) return put_off(view, *delay);
+  if (delay) return put_off(connection, publish.packet_id, view, *delay);
   if (tap_ && tap_->wants(view.topic)) {
     take(connection, publish.packet_id, view);
     if (publish.qos > 0) return std::nullopt;
@@ -51,9 +51,7 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
                                                                     : ReasonCode::no_matching_subscribers;
 }
 
-namespace {
-
-port::Message for_tap(const session::Message& m) {
+port::Message Worker::for_tap(const session::Message& m) {
   port::Message out;
   out.topic = m.topic;
   out.payload = m.payload;
@@ -63,8 +61,6 @@ port::Message for_tap(const session::Message& m) {
   out.properties = m.properties;
   return out;
 }
-
-}  // namespace
 
 /// Hands a message to the event plane first. QoS 1 and 2 reach subscribers only once it is durable there, so that a
 /// refused one, which the client repeats, is not delivered twice (amendment 21). QoS 0 is best effort on both ways.

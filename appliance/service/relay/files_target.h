@@ -37,6 +37,7 @@ class FilesTarget {
   commit::Committer& committer_;
   port::Loop& loop_;
   std::vector<port::Batch> group_;  // being written; kept until durable, so that a failed commit is made again
+  std::set<std::pair<StreamId, uint64_t>> refused_;  // blocks of the group: stream and first position
   port::WriteBatch entries_;
   std::vector<port::Batch> waiting_;  // the cursor has not passed these
   std::set<StreamId> waiting_streams_;

@@ -128,10 +128,9 @@ struct RelayTest : testing::Test {
     options.state_directory = "/far/state";
     sink = chunk::FilesSink::open(options, loop, files, store, *committer).value();
     if (with_log)
-      log =
-          spool::SegmentLog::open({.name = "default", .directory = "/far/spool", .floor = floor.get()}, files, store,
-                                  loop.random())
-              .value();
+      log = spool::SegmentLog::open({.name = "default", .directory = "/far/spool", .floor = floor.get()}, files, store,
+                                    loop.random())
+                .value();
     IntakeOptions intake_options{.self = kFar, .site = "fra", .routes = {}, .route_of = {}};
     intake_options.routes.push_back({"default", log.get(), [this] { return full; }});
     intake_options.route_of = [](std::string_view) { return 0; };
