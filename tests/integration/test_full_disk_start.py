@@ -1,6 +1,5 @@
 """S6 for a node that starts: a full data_dir, or a damaged store, is waited for and told, and ends no process."""
 import json
-import os
 import subprocess
 import time
 
@@ -8,40 +7,11 @@ import link
 import pytest
 import readers
 import writers
+from disks import alarm_codes, fill, needs_root, small_disk  # noqa: F401
 from node import MIB
 from waiting import holds_for, wait_until
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mounts a small file system at a folder."""
-    mounted = []
-
-    def mount(path, size):
-        path.mkdir(parents=True, exist_ok=True)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]).returncode != 0:
-            pytest.skip("cannot mount a tmpfs")
-        mounted.append(path)
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(path):
-    """To the last byte."""
-    with open(path, "wb", buffering=0) as ballast:
-        for size in (65536, 4096, 1):
-            try:
-                while True:
-                    ballast.write(b"x" * size)
-            except OSError:
-                continue
-
-
-def alarm_codes(node):
-    return {a["code"] for a in (node.status_or_none() or {}).get("alarms", [])}
+pytestmark = needs_root
 
 
 def status_text(node):
