@@ -106,8 +106,9 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
   if (!for_each_block(events.packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) return false;
   Entries& entries = streams_[key];
   if (entries.contains(events.attempt)) return false;
-  if (log_->stats().bytes >= bytes_max_) {
-    intake_.hold_for_retry(key, "staging_full");
+  const bool full = log_->stats().bytes >= bytes_max_;
+  if (full || !intake_.room()) {
+    intake_.hold_for_retry(key, full ? "staging_full" : "disk_full");
     client->consumed(frame_bytes);
     return true;
   }

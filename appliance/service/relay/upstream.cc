@@ -311,8 +311,7 @@ void Upstream::apply(link::SenderEffect& effect) {
     ready_[n->source] = true;
     soon();
   } else if (auto* o = std::get_if<fx::Own>(&effect)) {
-    options_.owners->own(o->stream,
-                         {o->first, o->last, o->attempt, address(o->receiver).endpoint.to_string()},
+    options_.owners->own(o->stream, {o->first, o->last, o->attempt, address(o->receiver).endpoint.to_string()},
                          [this, alive = alive_, o = *o] {
                            if (!*alive) return;
                            sender_->owned(o.source, o.stream, o.first, o.attempt, loop_.now());
