@@ -93,7 +93,6 @@ int migrate_lsd(const Options& o) {
                  : o.part == "server"                     ? migrate::Part::server
                                                           : migrate::Part::both;
   options.gzip_files = built("receiver.category.compress", "\"gzip\"");
-  options.hash_balance = built("upstream.balance", "hash");
   auto converted = migrate::convert_lsd(*text, options);
   if (!converted) return say(kInvalid, converted.error());
   if (!o.offsets.empty()) return take_over(o, *converted);

@@ -354,10 +354,8 @@ class Converter {
     const bool shards = from.flag("prefix_sharding"), cuts = from.flag("cut_prefix");
     const std::string delimiter = from.value("prefix_delimiter") ? from.text("prefix_delimiter") : ":";
     if (shards) {
-      if (!options_.hash_balance) note("sharding by the prefix of a line is not supported in this version");
-      note("keys are spread otherwise than by LSD's hash: they move once, then stay when a receiver comes or goes");
-      body += std::string(options_.hash_balance ? "" : "# ") + "balance = { hash = { prefix = " + quoted(delimiter) +
-              " } }\n";
+      note("sharding by the prefix of a line needs protocol = \"link\": here lines go to the receivers in turn");
+      body += "# balance = { hash = { prefix = " + quoted(delimiter) + " } }\n";
     }
     if (shards && cuts) note("cut_prefix has no equivalent: lines arrive with their prefix");
   }

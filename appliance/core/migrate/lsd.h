@@ -24,8 +24,7 @@ enum class Part : uint8_t { both, client, server };
 
 struct LsdOptions {
   Part part = Part::both;
-  bool gzip_files = false;    // whether receiver.category.compress is built: else it is a comment
-  bool hash_balance = false;  // whether upstream.balance = hash is
+  bool gzip_files = false;  // whether receiver.category.compress is built: else it is a comment
 };
 
 struct LsdConfig {

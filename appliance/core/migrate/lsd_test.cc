@@ -84,9 +84,6 @@ TEST(MigrateLsd, the_first_generations_keys_are_known) {
   std::string t = converted(old);
   EXPECT_THAT(t, HasSubstr("\n# balance = { hash = { prefix = \"|\" } }\n"));
   EXPECT_THAT(t, HasSubstr("cut_prefix has no equivalent"));
-  LsdOptions built;
-  built.hash_balance = true;
-  EXPECT_THAT(converted(old, built), HasSubstr("\nbalance = { hash = { prefix = \"|\" } }\n"));
   t = converted(R"({"server_config": {"target_dir": "/t", "chunk_output": false,
     "per_category_settings": [{"categories": ["c"], "chunk_output": true}]}})");
   EXPECT_THAT(t, HasSubstr("match = [\"c\"]\nmode = \"chunks\""));

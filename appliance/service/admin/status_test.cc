@@ -22,7 +22,7 @@ Status sample() {
   row.counters.oldest_unacked = from_unix_ms(990'500);
   s.routes.push_back(row);
   s.upstreams.push_back(
-      {"fra", 3, 4096, {{"fra-1:3706", "dc-1", "connecting", 1, 4096, 0, 4, 3, "net.refused: fra-1:3706"}}});
+      {"fra", 3, 4096, 0, {{"fra-1:3706", "dc-1", "connecting", 1, 4096, 0, 0, 4, 3, "net.refused: fra-1:3706"}}});
   s.spool.push_back({"payments", 65536, 1, 7, 10, 0});
   s.receiver = Numbers{{"events", 5}, {"duplicates", 0}};
   s.upstreams[0].receivers[0].last_error = "net.refused: fra-1:3706";

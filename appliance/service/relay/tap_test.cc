@@ -31,7 +31,9 @@ class TapTest : public testing::Test {
   }
   void make_tap(bool far) {
     tap = std::make_unique<Tap>(
-        NodeId{}, std::vector<TapRoute>{{"r", "c", log.get(), [] { return false; }, far}},
+        NodeId{},
+        std::vector<TapRoute>{
+            {.name = "r", .category = "c", .log = log.get(), .full = [] { return false; }, .far = far}},
         [](std::string_view) { return std::vector<size_t>{0}; }, loop, committer);
   }
   void take(const std::string& far_key) {

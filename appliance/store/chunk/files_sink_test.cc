@@ -222,7 +222,7 @@ TEST(FilesSink, names_go_on_after_a_restart_with_an_earlier_clock_and_nothing_le
   f.write("c", "b\n");
   EXPECT_EQ(f.link("c"), "c-2026-07-13_000002");
   f.stop();
-  f.store = {};
+  f.store.wipe();
   ASSERT_TRUE(f.start());  // the directory alone knows
   f.write("c", "c\n");
   EXPECT_EQ(f.link("c"), "c-2026-07-13_000003");
