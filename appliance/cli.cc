@@ -17,6 +17,7 @@
 #include "io/posix_files.h"
 #include "io/signals.h"
 #include "service/admin/status.h"
+#include "service/admin/text_table.h"
 #include "store/dead_letter/dead_letters.h"
 #include "store/spool/spool_check.h"
 #include "wire_node.h"
@@ -68,13 +69,6 @@ std::optional<settings::Settings> load(const std::string& path) {
   }
   std::fputs(outcome->to_string(path).c_str(), stderr);
   return std::move(outcome->settings);
-}
-
-std::string printable(ByteView bytes) {
-  std::string out;
-  for (unsigned char c : bytes)
-    out += c < 0x20 || c == 0x7F ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
-  return out;
 }
 
 void print_segments(const std::string& route, const spool::SpoolReport& report, bool checked) {
@@ -231,7 +225,7 @@ int dead_letters(const std::string& config, const std::string& route, bool json)
         fmt::print("{}\n", admin::dead_letter_json(l, events));
       else
         fmt::print("{} {} {} {}: {} ({} events, positions {}..{})\n", to_unix_ms(l.at), l.route, l.target,
-                   printable(l.category), printable(l.reason), events, l.first, l.last);
+                   admin::printable(l.category), admin::printable(l.reason), events, l.first, l.last);
       return true;
     });
     if (!seen) return say(kFailed, seen.error());

@@ -89,9 +89,10 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
   for (size_t i = 0; i < spools_.size(); ++i) {
     if (!spools_[i].log) continue;
     std::string about = "spool " + settings_.routes[i].name;
-    if (uint64_t n = spools_[i].log->stats().quarantined)
+    if (uint64_t n = spools_[i].log->stats().unrepaired)
       add(to, "records_quarantined", about,
-          std::to_string(n) + " damaged records since it was made; see posthouse spool check");
+          std::to_string(n) +
+              " damaged records were found; posthouse spool repair sets them aside and ends this alarm");
     if (spools_[i].full()) add(to, "spool_full", about, "intake of this route is stopped");
   }
   for (const spool::Orphan& o : orphans_) add(to, "spool_orphaned", about_orphan(o), text_of(o));
@@ -105,6 +106,12 @@ void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
       add(to, "stream_renewed", "upstream " + s.name,
           std::to_string(s.renewed) + " streams: a receiver knew more of them than this node, which was rolled back");
   }
+  for (const auto& u : lsd_upstreams_) {
+    relay::UpstreamStatus s = u->status();
+    if (unreachable(s.receivers)) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
+  }
+  if (uint64_t held = lsd_server_ ? lsd_server_->stats().held : 0)
+    add(to, "requests_held", "receiver.lsd", std::to_string(held) + " requests wait for room");
   if (size_t held = intake_ ? intake_->held_streams() : 0)
     add(to, "streams_held", "receiver", std::to_string(held) + " streams are held back");
 }

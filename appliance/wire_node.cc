@@ -14,7 +14,12 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+constexpr Duration kLastAnswers = 1s;
+constexpr Duration kShutdownBound =
+    7s;  // with kLastAnswers, an orderly end takes no longer; systemd and people wait 10 s
+
+static_assert(static_cast<int>(settings::Compress::gzip) == static_cast<int>(chunk::Compression::gzip));
+static_assert(static_cast<int>(settings::Compress::zstd) == static_cast<int>(chunk::Compression::zstd));
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -22,6 +27,7 @@ chunk::CategoryOptions category_options(const settings::Category& from) {
   out.mode = from.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks;
   out.chunk_max = from.chunk_max.value;
   out.chunk_interval = from.chunk_interval;
+  out.compression = static_cast<chunk::Compression>(from.compress);
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
   return out;
 }
@@ -36,6 +42,18 @@ agent::Oversize oversize(settings::Oversize from) {
       return agent::Oversize::dead_letter;
   }
   return agent::Oversize::split;
+}
+
+spool::Overflow overflow(settings::Full from) {
+  switch (from) {
+    case settings::Full::block:
+      return spool::Overflow::keep_all;
+    case settings::Full::drop_oldest:
+      return spool::Overflow::drop_oldest;
+    case settings::Full::drop_newest:
+      return spool::Overflow::drop_newest;
+  }
+  return spool::Overflow::keep_all;
 }
 
 std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
@@ -81,18 +99,6 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   return out;
 }
 
-io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
-  switch (from) {
-    case settings::ClientCertificate::none:
-      return io::PeerCertificate::none;
-    case settings::ClientCertificate::optional:
-      return io::PeerCertificate::optional;
-    case settings::ClientCertificate::required:
-      return io::PeerCertificate::required;
-  }
-  return io::PeerCertificate::required;
-}
-
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -118,7 +124,7 @@ Node::~Node() {
 
 bool Node::RouteSpool::full() const {
   if (bytes_max == 0) return false;
-  return std::any_of(sources.begin(), sources.end(),
+  return std::any_of(blocking.begin(), blocking.end(),
                      [this](const auto& s) { return s->counters().queued_bytes >= bytes_max; });
 }
 
@@ -126,6 +132,8 @@ Result<> Node::open() {
   started_ = loop_.now();
   PH_TRY(open_identity());
   PH_TRY(open_tls());
+  seen_ = std::make_unique<relay::SeenEvents>(loop_, *store_, *committer_);
+  PH_TRY(seen_->load());
   PH_TRY(open_files_sink());
   PH_TRY(open_spools());
   PH_TRY(open_agent());
@@ -133,6 +141,7 @@ Result<> Node::open() {
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
+  PH_TRY(open_lsd_receiver());
   watch_far();
   return {};
 }
@@ -167,17 +176,21 @@ Result<> Node::lock(const std::string& directory, const std::string& use) {
 }
 
 Result<> Node::open_tls() {
-  if (!settings_.tls) return {};
-  io::TlsOptions options = tls_options(*settings_.tls);
-  PH_ASSIGN(tls_, port::TlsContext::load(options));
-  // MQTT clients rarely have certificates; a link's two ends always do.
+  if (settings_.tls) {
+    PH_ASSIGN(tls_, port::TlsContext::load(tls_options(*settings_.tls)));
+  }
+  PH_ASSIGN(const auto keys, read_psk(settings_));
   for (const auto& l : settings_.listeners) {
-    auto& context = tls_mqtt_[l.client_certificate];
-    if (!l.tls || context) continue;
-    options.peer = peer_certificate(l.client_certificate);
-    PH_ASSIGN(context, port::TlsContext::load(options));
+    const ListenerTls of(l);
+    if (of.plain() || tls_mqtt_.contains(of)) continue;
+    PH_ASSIGN(tls_mqtt_[of], io::make_tls_server(tls_options(settings_, of, keys)));
   }
   return {};
+}
+
+std::shared_ptr<port::TlsContext> Node::tls_of(const settings::Listener& listener) const {
+  const auto it = tls_mqtt_.find(ListenerTls(listener));
+  return it == tls_mqtt_.end() ? nullptr : it->second;
 }
 
 Result<> Node::open_files_sink() {
@@ -197,7 +210,7 @@ Result<> Node::open_files_sink() {
 /// own.
 bool Node::needs_log(const settings::Route& route) const {
   if (!route.topics.empty()) return true;
-  bool from_peers = settings_.receiver && !settings_.receiver->link.empty();
+  bool from_peers = settings_.receiver && (!settings_.receiver->link.empty() || !settings_.receiver->lsd.empty());
   bool files_only = route.to.size() == 1 && route.to[0].kind == settings::Target::Kind::files;
   return from_peers && !files_only;
 }
@@ -217,11 +230,20 @@ Result<> Node::open_spools() {
     for (const auto& t : r.to) targets.push_back(t.name());
     s.retention = std::make_unique<spool::LogRetention>(*s.log, targets);
     if (r.spool.max) s.bytes_max = r.spool.max->value;
-    for (const std::string& target : targets) {
+    for (const auto& t : r.to) {
       spool::LogSourceOptions source{
-          .route = r.name, .target = target, .wants_far = passes_far_on || r.ack == settings::Ack::far};
+          .route = r.name, .target = t.name(), .wants_far = passes_far_on || r.ack == settings::Ack::far};
+      // A target of this node is never away; while its disk is full, it holds intake back.
+      const bool can_be_away = t.kind == settings::Target::Kind::upstream;
+      if (can_be_away) {
+        source.overflow = overflow(r.spool.full);
+        source.bytes_max = s.bytes_max;
+        source.keep = r.spool.keep;
+      }
+      const bool blocks = source.overflow == spool::Overflow::keep_all;
       PH_ASSIGN(auto made, spool::LogSource::open(std::move(source), *s.log, *s.retention, loop_, *disk_, *store_,
                                                   *dead_letters_));
+      if (blocks) s.blocking.push_back(made.get());
       s.sources.push_back(std::move(made));
     }
     with_log[r.name] = std::move(targets);
@@ -275,14 +297,15 @@ Result<> Node::open_broker() {
                     r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
-        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_);
+        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,
+        seen_.get());
   }
   if (settings_.listeners.empty() && !publishes) return {};
   broker::BrokerOptions options = broker_options(settings_.broker);
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
-    options.listeners.push_back({at, l.tls ? tls_mqtt_.at(l.client_certificate) : nullptr, l.connections_max, anonymous,
+    options.listeners.push_back({at, tls_of(l), l.connections_max, anonymous,
                                  l.protocol == settings::ListenerProtocol::ws ? l.path : "", l.proxy_protocol});
     set_listener_access(l, options.listeners.back());
     options.listeners.back().mountpoint = l.mountpoint;
@@ -324,48 +347,9 @@ Result<> Node::open_targets() {
       if (t.kind != settings::Target::Kind::mqtt) continue;
       for (port::EventSource* s : sources_of(t.name()))
         if (s->route() == r.name)
-          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_));
+          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_, tap_.get()));
     }
-  for (const auto& u : settings_.upstreams) {
-    relay::UpstreamOptions options;
-    options.name = u.name;
-    for (const auto& a : u.addresses) {
-      PH_ASSIGN(port::Endpoint endpoint, port::parse_endpoint(a.address));
-      options.addresses.push_back({endpoint, a.weight});
-    }
-    if (u.tls.value_or(false)) options.tls = tls_;
-    options.server_name = u.server_name;
-    options.window_bytes = u.window.value;
-    options.connect_timeout = u.connect_timeout;
-    options.request_timeout = u.request_timeout;
-    options.resume_timeout = u.resume_timeout;
-    options.self = id_;
-    options.node_name = settings_.node.name;
-    options.site = settings_.node.site;
-    options.incarnation = incarnation_;
-    upstreams_.push_back(std::make_unique<relay::Upstream>(std::move(options), loop_, loop_, sources_of(u.name)));
-  }
-  return {};
-}
-
-Result<> Node::open_receiver() {
-  if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{.self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl};
-  for (size_t i = 0; i < settings_.routes.size(); ++i)
-    intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); }});
-  // Settings without a default route are refused, so every category has one.
-  intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
-  intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
-  PH_TRY(intake_->load());
-  PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
-  relay::LinkServerOptions server{.bind = at,
-                                  .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
-                                  .self = id_,
-                                  .name = settings_.node.name,
-                                  .site = settings_.node.site,
-                                  .incarnation = incarnation_,
-                                  .connections_max = settings_.receiver->connections_max};
-  link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
+  for (const auto& u : settings_.upstreams) PH_TRY(open_upstream(u));
   return {};
 }
 
@@ -412,13 +396,16 @@ void Node::run() {
   for (auto& l : worker_loops_) worker_threads_.emplace_back([loop = l.get()] { loop->run(); });
   for (auto& t : mqtt_targets_) t->start();
   for (auto& u : upstreams_) u->start();
+  for (auto& u : lsd_upstreams_) u->start();
   if (agent_) agent_->start();
   if (link_server_)
-    if (auto ok = link_server_->start(); !ok) {
-      failed_ = ok.error();
-    }
+    if (auto ok = link_server_->start(); !ok) failed_ = ok.error();
+  if (lsd_server_ && !failed_)
+    if (auto ok = lsd_server_->start(); !ok) failed_ = ok.error();
   alarm_timer_ = loop_.make_timer();
   watch_alarms();
+  drain_timer_ = loop_.make_timer();
+  watch_drains();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -440,6 +427,11 @@ void Node::shut_down() {
   host::notify_stopping();
   for (auto& u : upstreams_) u->stop();
   if (link_server_) link_server_->stop();
+  if (lsd_server_) lsd_server_->stop();
+  // LSD's protocol can't be asked what arrived: what is answered now is not sent again after the next start.
+  for (auto& u : lsd_upstreams_) u->stop();
+  auto answered = [this] { return std::ranges::all_of(lsd_upstreams_, [](const auto& u) { return u->drained(); }); };
+  if (!answered()) loop_.run_until(answered, kLastAnswers);
   if (broker_) broker_->stop();
   // Shared, since what does not finish within the bound may still answer later.
   auto writing = std::make_shared<size_t>(agent_ ? 1 : 0);
@@ -455,6 +447,7 @@ void Node::shut_down() {
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
   alarm_timer_.reset();
+  drain_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

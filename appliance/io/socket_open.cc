@@ -217,7 +217,9 @@ void Socket::handshake_now() {
     case TlsSession::Outcome::ok:
       loop_.counters.handshakes.add();
       peer_.encrypted = true;
-      peer_.certificate_name = tls_->peer_name();
+      peer_.certificate_name =
+          tls_->peer_name(listener_ ? listener_->options.certificate_field : port::CertificateField::common_name);
+      peer_.psk_identity = tls_->psk_identity();
       stream_ready({});
       break;
     case TlsSession::Outcome::want_read:

@@ -5,6 +5,12 @@
 #include "core/link/sender_state.h"
 
 namespace ph::link {
+namespace {
+
+constexpr uint64_t kWorthCompressing = 32 * 1024 * 1024;  // bytes per second; a faster way is not waited for
+constexpr uint32_t kPlainAfterVain = 15;                  // batches
+
+}  // namespace
 
 void SenderCore::activate(SenderQueue& s) {
   if (s.active || s.pending.empty()) return;
@@ -27,7 +33,7 @@ bool SenderCore::waits_for_resume(const SenderQueue& s) const {
 
 void SenderCore::pump() {
   size_t full = 0;  // streams in a row that found no receiver with credit
-  while (full < active_.size()) {
+  while (full < active_.size() && bucket_.open(now_)) {
     SenderQueue* s = find(active_.front());
     active_.pop_front();
     if (!s || !s->active) continue;  // closed
@@ -82,8 +88,7 @@ SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
     return Pick::found;
   }
   if (s.use[turn].state == Use::State::unused) {
-    s.use[turn].state = Use::State::requested;
-    effects_.emplace_back(effect::WillUse{s.source, s.id, turn});
+    request_use(s, turn);
   }
   s.intended = turn;
   if (auto other = next_turn(durable)) {  // does not wait while another one can go on
@@ -91,6 +96,13 @@ SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
     return Pick::found;
   }
   return Pick::stream_waits;
+}
+
+/// One durable note covers all connections to an address.
+void SenderCore::request_use(SenderQueue& s, ReceiverIndex r) {
+  for (size_t other = 0; other < peers_.size(); ++other)
+    if (peers_[other].place == peers_[r].place) s.use[other].state = Use::State::requested;
+  effects_.emplace_back(effect::WillUse{s.source, s.id, r});
 }
 
 /// Smooth weighted round robin: every candidate gains its weight, the richest one pays for all.
@@ -142,25 +154,63 @@ void SenderCore::launch(Flying& b, ReceiverIndex r) {
   Use& use = s.use[r];
   PH_ASSERT(copies(b) <= b.counted, "a further copy is counted before it can come to be");
   no_longer_pending(b);
-  if (peer.in_flight.empty()) peer.progress_at = now_;
+  if (peer.in_flight.empty()) {
+    peer.progress_at = now_;
+    peer.pace.begin(now_);
+  }
   b.at = r;
   b.flight = next_flight_++;
   b.sent = true;
   peer.in_flight.emplace_hint(peer.in_flight.end(), b.flight, &b);
   peer.in_flight_bytes += b.size;
   use.sent_below = std::max(use.sent_below, b.last);
+  Slice compact = compressed(b, peer);
   Encoded frame = encode(Events{.stream = s.id,
                                 .settled = told(s),
                                 .hold_epoch = use.hold_epoch,
                                 .first = b.first,
                                 .last = b.last,
                                 .events = b.events,
-                                .codec = 0,
+                                .codec = compact.empty() ? codecs::none : codecs::zstd,
                                 .wants_far = sources_[s.source].wants_far,
-                                .packed = b.packed,
+                                .packed = compact.empty() ? b.packed : compact,
                                 .far = sources_[s.source].wants_far ? s.far : 0});
-  peer.sent += frame.size();
+  bucket_.take(frame.size());
+  peer.sent += compact.empty() ? frame.size() : frame.size() - compact.size() + b.packed.size();
   effects_.emplace_back(effect::Send{r, std::move(frame)});
+}
+
+/// The batch's bytes compressed; empty: it goes as it is.
+Slice SenderCore::compressed(const Flying& b, SenderPeer& peer) {
+  if (options_.compress == Compress::none || !peer.inflates) return {};
+  if (options_.compress == Compress::automatic) {
+    // Only where the way is what takes the time: something waits on it already, and it is slow.
+    if (peer.in_flight_bytes == b.size || peer.pace.rate() >= kWorthCompressing) return {};
+    if (peer.plain_left > 0) {
+      --peer.plain_left;
+      return {};
+    }
+  }
+  Slice compact = compressor_.compress(b.packed.view());
+  if (compact.size() > b.packed.size() / 10 * 9) {
+    peer.plain_left = kPlainAfterVain;
+    return {};
+  }
+  return compact;
+}
+
+void SenderCore::set_rate(std::optional<uint64_t> rate, Instant now) {
+  now_ = now;
+  bucket_.set(rate, now);
+  finish();
+}
+
+size_t SenderCore::batch_bytes() const {
+  size_t bytes = Pace::kBatchMax;
+  for (const SenderPeer& peer : peers_)
+    if (peer.state == ReceiverState::ready) bytes = std::min(bytes, peer.pace.batch_bytes());
+  if (bucket_.rate()) bytes = std::min<size_t>(bytes, std::max<size_t>(Pace::kBatchMin, *bucket_.rate() / 4));
+  return bytes;
 }
 
 void SenderCore::count_parked() {

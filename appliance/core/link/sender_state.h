@@ -18,6 +18,8 @@
 #include <optional>
 #include <set>
 
+#include "codec/link/compression.h"
+#include "core/link/pace.h"
 #include "core/link/range_set.h"
 #include "core/link/sender.h"
 
@@ -95,13 +97,16 @@ struct SenderQueue {
   bool stretches() const { return batches.size() >= kSpanMax; }
 };
 
+/// One connection.
 struct SenderPeer {
   SenderOptions::Receiver options;
+  size_t place = 0;  // index of its address
   ReceiverState state = ReceiverState::idle;
   NodeId node;  // as last heard
   // this connection
   uint64_t credit = 0;
-  uint64_t sent = 0;
+  uint64_t sent = 0;                      // as credit counts: compressed frames by what they become
+  bool inflates = false;                  // it knows compressed EVENTS
   std::map<uint64_t, Flying*> in_flight;  // in the order of sending
   size_t in_flight_bytes = 0;
   std::deque<std::vector<StreamId>> asked;  // RESUMEs that wait for their RESUMED
@@ -112,6 +117,8 @@ struct SenderPeer {
   uint64_t overtaken_flight = 0;  // the oldest in flight, when later ones are acknowledged already; 0: none
   Instant overtaken_at{};
   // across connections
+  Pace pace;
+  uint32_t plain_left = 0;  // batches to be sent as they are: compressing the last one was not worth it
   Instant retry_at{};
   Duration retry_delay{};
   Instant away_since{};     // when it was last ready, or the start
@@ -150,6 +157,8 @@ class SenderCore final : public Sender {
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
   size_t room(SourceIndex source) const override;
+  size_t batch_bytes() const override;
+  void set_rate(std::optional<uint64_t> rate, Instant now) override;
   void offer(SourceIndex source, SenderBatch batch, Instant now) override;
   void close_stream(StreamId stream) override;
   void tick(Instant now) override;
@@ -169,6 +178,7 @@ class SenderCore final : public Sender {
   void on(ReceiverIndex r, const Hold& hold);
   void on(ReceiverIndex r, const Release& release);
   void check_answers(ReceiverIndex r);
+  uint64_t known_below(ReceiverIndex r, const SenderQueue& s) const;
 
   // sender_window.cc
   void add_batch(SenderQueue& s, SenderBatch&& batch);
@@ -195,10 +205,12 @@ class SenderCore final : public Sender {
   void activate_all();
   void pump();
   Pick pick(SenderQueue& s, ReceiverIndex& chosen);
+  void request_use(SenderQueue& s, ReceiverIndex r);
   std::optional<ReceiverIndex> next_turn(const std::vector<ReceiverIndex>& candidates);
   uint32_t copies(const Flying& b) const;
   bool count_copies(SenderQueue& s);
   void launch(Flying& b, ReceiverIndex r);
+  Slice compressed(const Flying& b, SenderPeer& peer);
   bool waits_for_resume(const SenderQueue& s) const;
   void count_parked();
 
@@ -231,6 +243,8 @@ class SenderCore final : public Sender {
   uint64_t unacked_events_ = 0;
   uint64_t unacked_bytes_ = 0;
   size_t charged_ = 0;
+  Bucket bucket_;
+  Compressor compressor_;
   size_t parked_ = 0;
   std::vector<SenderEffect> effects_;
 };

@@ -71,7 +71,10 @@ void SenderCore::cover(SenderQueue& s, uint64_t first, uint64_t last) {
 
 void SenderCore::acknowledge(Flying& b) {
   SenderQueue& s = *b.stream;
-  if (b.at != kNowhere) peers_[b.at].acked_flight = std::max(peers_[b.at].acked_flight, b.flight);
+  if (b.at != kNowhere) {
+    peers_[b.at].acked_flight = std::max(peers_[b.at].acked_flight, b.flight);
+    peers_[b.at].pace.acked(b.size, now_);
+  }
   take_from_flight(b);
   no_longer_pending(b);
   forget_maybe(b);

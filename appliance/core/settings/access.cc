@@ -1,7 +1,8 @@
 #include "core/settings/access.h"
 
-#include <map>
+#include <set>
 
+#include "core/security/psk.h"
 #include "core/settings/address.h"
 #include "core/settings/auth_methods.h"
 #include "core/settings/key.h"
@@ -25,6 +26,48 @@ const Table<Authn>& authn_table() {
           text("password_file", &Authn::password_file,
                "Users as mosquitto_passwd writes them, a line \"user:hash\" each. Read at start.")
               .like("\"/etc/mosquitto/passwd\""),
+      });
+  return table;
+}
+
+const Table<Psk>& psk_table() {
+  static const Table<Psk> table(
+      "broker.psk", false, "Pre-shared keys of TLS, for listeners with psk = true.",
+      {
+          text("file", &Psk::file,
+               "Identities and keys as Mosquitto's psk_file has them, a line \"identity:hexadecimal key\" each. Read "
+               "again on SIGHUP.")
+              .needed()
+              .like("\"/etc/posthouse/psk\""),
+      });
+  return table;
+}
+
+const Table<PskIdentity>& psk_identity_table() {
+  static const Table<PskIdentity> table(
+      "broker.psk_identity", true, "One pre-shared key. It counts before one of broker.psk.file.",
+      {
+          Key<PskIdentity>{"identity", "string", "", "What the client calls itself; becomes its user name.",
+                           [](PskIdentity& row, const Value& v, const Field& f) {
+                             if (!f.expect(v, Value::Kind::string, "a string")) return;
+                             row.identity = v.text;
+                             if (!security::psk_identity_valid(v.text))
+                               f.error(v.place, f.name() + " is no identity: 1 to " +
+                                                    std::to_string(security::kPskIdentityMax) +
+                                                    " bytes without ':' and control characters");
+                           },
+                           nullptr, "\"meter-17\"", true},
+          Key<PskIdentity>{"key", "string", "", "The key, up to 32 bytes, in hexadecimal.",
+                           [](PskIdentity& row, const Value& v, const Field& f) {
+                             if (!f.expect(v, Value::Kind::string, "a string of hexadecimal digits")) return;
+                             auto key = security::parse_psk_key(v.text);
+                             if (!key) return f.error(v.place, f.name() + ": " + key.error().detail);
+                             row.key = std::move(*key);
+                             if (row.key.size() < security::kPskBytesAdvised)
+                               f.out.warning(v.place, f.name() + " has " + std::to_string(row.key.size()) + " bytes",
+                                             "less than 16 can be guessed by who has recorded a handshake");
+                           },
+                           nullptr, "\"4f1c0e6b4a0f1d7a9c7e0d5b3a2f8e61\"", true},
       });
   return table;
 }
@@ -254,15 +297,29 @@ const Table<OverloadProtection>& overload_table() {
   return table;
 }
 
+/// Names that come twice among the rows of a table.
+template <class Row>
+void tell_doubles(const Value& broker, std::string_view table, std::string_view what, const std::vector<Row>& rows,
+                  std::string Row::* name, Diagnostics& out) {
+  std::set<std::string_view> seen;
+  const Entry* written = broker.find(table);
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const std::string& called = rows[i].*name; !called.empty() && !seen.insert(called).second)
+      out.error(written->value.items[i].place, std::string(what) + in_quotes(called) + " is there already");
+}
+
 }  // namespace
 
 std::vector<TableInfo> access_tables() {
-  return {authn_table().info(), jwt_table().info(),  http_table().info(),     user_table().info(),
-          authz_table().info(), rule_table().info(), flapping_table().info(), overload_table().info()};
+  return {authn_table().info(),    psk_table().info(),     psk_identity_table().info(), jwt_table().info(),
+          http_table().info(),     user_table().info(),    authz_table().info(),        rule_table().info(),
+          flapping_table().info(), overload_table().info()};
 }
 
 void read_access(const Value& broker, Access& into, Diagnostics& out) {
   if (const Value* t = table_at(broker, "authn", "broker.authn", out)) authn_table().read(*t, into.authn, out);
+  if (const Value* t = table_at(broker, "psk", "broker.psk", out)) psk_table().read(*t, into.psk.emplace(), out);
+  read_rows(broker, "psk_identity", psk_identity_table(), into.psk_identities, out);
   if (const Value* t = table_at(broker, "jwt", "broker.jwt", out)) {
     Jwt& jwt = into.jwt.emplace();
     jwt_table().read(*t, jwt, out);
@@ -277,11 +334,8 @@ void read_access(const Value& broker, Access& into, Diagnostics& out) {
     overload_table().read(*t, into.overload, out);
   read_rows(broker, "user", user_table(), into.users, out);
   read_rows(broker, "acl", rule_table(), into.rules, out);
-  std::map<std::string_view, size_t> names;
-  const Entry* rows = broker.find("user");
-  for (size_t i = 0; i < into.users.size(); ++i)
-    if (!names.emplace(into.users[i].username, i).second && !into.users[i].username.empty())
-      out.error(rows->value.items[i].place, "the user " + in_quotes(into.users[i].username) + " is there already");
+  tell_doubles(broker, "user", "the user ", into.users, &AccessUser::username, out);
+  tell_doubles(broker, "psk_identity", "the identity ", into.psk_identities, &PskIdentity::identity, out);
 }
 
 }  // namespace ph::settings

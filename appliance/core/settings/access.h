@@ -18,11 +18,13 @@ namespace ph::settings {
 struct TableInfo;
 
 /// How a client's credentials may be checked, in the order given.
-enum class AuthMethod : uint8_t { users, certificate, jwt, http };
+enum class AuthMethod : uint8_t { users, certificate, jwt, http, psk };
 enum class CertificateAs : uint8_t { none, username, clientid };
+enum class CertificateField : uint8_t { cn, dns, email, uri };
 
 struct Authn {
-  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::jwt, AuthMethod::users, AuthMethod::http};
+  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::psk, AuthMethod::jwt, AuthMethod::users,
+                                   AuthMethod::http};
   std::string password_file;  // empty: none
 };
 struct AccessUser {
@@ -34,6 +36,14 @@ struct Authz {
   security::Permission no_match = security::Permission::allow;
   security::DenyAction deny_action = security::DenyAction::ignore;
   bool default_rules = true;
+};
+/// Pre-shared keys of TLS.
+struct Psk {
+  std::string file;  // empty: none
+};
+struct PskIdentity {
+  std::string identity;
+  std::string key;  // its bytes
 };
 /// Keys that tokens may be signed with; each that is not empty counts.
 struct Jwt {
@@ -67,6 +77,8 @@ struct OverloadProtection {
 struct Access {
   Authn authn;
   Authz authz;
+  std::optional<Psk> psk;
+  std::vector<PskIdentity> psk_identities;
   std::optional<Jwt> jwt;
   std::optional<HttpAuthn> http;
   FlappingDetect flapping;
@@ -78,7 +90,7 @@ struct Access {
 /// The tables inside [broker], for the schema.
 std::vector<TableInfo> access_tables();
 inline constexpr std::string_view kAccessInner[] = {
-    "authn", "http", "jwt", "user", "authz", "acl", "flapping_detect", "overload_protection"};
+    "authn", "psk", "psk_identity", "http", "jwt", "user", "authz", "acl", "flapping_detect", "overload_protection"};
 void read_access(const Value& broker, Access& into, Diagnostics& out);
 
 }  // namespace ph::settings

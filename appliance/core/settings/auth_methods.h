@@ -10,7 +10,7 @@
 
 namespace ph::settings {
 
-inline const std::vector<std::string_view> kAuthMethodNames = {"users", "certificate", "jwt", "http"};
+inline const std::vector<std::string_view> kAuthMethodNames = {"users", "certificate", "jwt", "http", "psk"};
 
 /// `Member` is vector<AuthMethod> or an optional one.
 template <class Row, class Member>

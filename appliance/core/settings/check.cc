@@ -113,6 +113,8 @@ class Check {
     if (!r.link.empty()) endpoint(r.link, at.place("link"), "receiver.link", true);
     if (!r.link.empty()) links.push_back(r.link);
     transport(r.tls, r.insecure_plain, links, at, "link", "receiver");
+    if (!r.lsd.empty() && endpoint(r.lsd, at.place("lsd"), "receiver.lsd", true))
+      plain_only(r.insecure_plain, {r.lsd}, at.place("lsd"), "receiver.lsd");
     for (size_t i = 0; i < r.categories.size(); ++i)
       for (size_t m = 0; m < r.categories[i].match.size(); ++m)
         mask(r.categories[i].match[m], at.row("category", i).item("match", m), "receiver.category.match");
@@ -137,6 +139,11 @@ class Check {
       if (l.client_certificate == ClientCertificate::required && !l.tls)
         out_.error(at.place("client_certificate"), "`client_certificate = \"required\"` needs `tls = true`");
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
+      if (l.psk && s_.broker.access.psk_identities.empty() && !s_.broker.access.psk)
+        out_.error(at.place("psk"), "`psk = true` needs keys", "give them in [broker.psk] or [[broker.psk_identity]]");
+      if (at.has("certificate_field") && l.certificate_as == CertificateAs::none)
+        out_.error(at.place("certificate_field"), "`certificate_field` needs `certificate_as`",
+                   "as it is, no name of a certificate is used");
       if (l.certificate_as != CertificateAs::none && !l.tls)
         out_.error(at.place("certificate_as"), "`certificate_as` needs `tls = true`",
                    "without TLS nobody shows a certificate");
@@ -175,8 +182,29 @@ class Check {
         if (!seen.insert(text).second)
           out_.error(at.item("addresses", a), "address " + in_quotes(text) + " is there twice", "give it a weight");
       }
-      transport(u.tls, u.insecure_plain, plain, at, "addresses", "upstream");
+      if (u.protocol == Protocol::lsd)
+        lsd_upstream(u, plain, at);
+      else
+        link_upstream(u, plain, at);
     }
+  }
+
+  void link_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
+    transport(u.tls, u.insecure_plain, addresses, at, "addresses", "upstream");
+    if (u.connections > 1) Field{"upstream", "connections", out_}.not_built(at.place("connections"), "> 1");
+    if (u.compress != Compress::none)
+      out_.error(at.place("compress"), "`upstream.compress` is for `protocol = \"lsd\"` alone");
+  }
+  void lsd_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
+    constexpr uint32_t kConnections = 4;
+    if (!at.has("connections")) u.connections = kConnections;
+    if (u.tls.value_or(false))
+      out_.error(at.place("tls"), "`tls = true` with `protocol = \"lsd\"`", "LSD's protocol has no TLS");
+    u.tls = false;
+    plain_only(u.insecure_plain, addresses, at.place("addresses"), "upstream.addresses");
+    for (const char* key : {"resume_timeout", "server_name"})
+      if (at.has(key))
+        out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
   }
 
   // --- routes
@@ -196,20 +224,22 @@ class Check {
     for (size_t t = 0; t < r.topics.size(); ++t) topic(r.topics[t], at.item("topics", t));
     targets(r, at);
     category_of(r, at);
-    const bool drops = r.spool.full != Full::block;
-    if (r.ack == Ack::far && (drops || says_drop(at)))
-      out_.error(at.place("ack"), "`ack = \"far\"` and `spool.full = \"drop_...\"` contradict each other",
-                 "what is dropped never arrives at the far end, so its source would wait for ever");
+    spool(r, at);
     if (r.ack == Ack::far && !r.topics.empty())
       out_.warning(at.place("ack"), "`ack = \"far\"` on a route with topics withholds PUBACK during an outage",
                    "clients stop once their window of unacknowledged messages is full");
     if (!r.topics.empty() && s_.listeners.empty())
       out_.warning(at.place("topics"), "this route takes MQTT topics, but there is no [[listener]]");
   }
-  /// drop_* is refused as not built and so never stored; the contradiction is worth naming all the same.
-  static bool says_drop(const At& at) {
-    const Value* full = at.inner("spool").value("full");
-    return full && full->text.starts_with("drop_");
+  void spool(const Route& r, const At& at) {
+    const bool drops = r.spool.full != Full::block;
+    if (r.ack == Ack::far && (drops || r.spool.keep))
+      out_.error(at.place("ack"),
+                 std::string("`ack = \"far\"` and `spool.") + (drops ? "full = \"drop_...\"" : "keep") +
+                     "` contradict each other",
+                 "what is dropped never arrives at the far end, so its source would wait for ever");
+    if (drops && !r.spool.max)
+      out_.error(at.inner("spool").place("full"), "`spool.full` needs `spool.max`: without it nothing is ever full");
   }
   void topic(const std::string& filter, Place place) {
     if (filter.starts_with("$share/") || filter.starts_with("$queue/"))
@@ -415,6 +445,17 @@ class Check {
     if (to_listen && parsed->port != 0)
       unique(bound_, parsed->host + " port " + std::to_string(parsed->port), place, "listener at");
     return *parsed;
+  }
+  /// For a protocol without TLS: beyond loopback only by explicit choice.
+  void plain_only(bool insecure, const std::vector<std::string>& addresses, Place place, std::string_view key) {
+    for (const std::string& text : addresses) {
+      const auto parsed = parse_host_port(text, true);
+      if (insecure || !parsed || parsed->is_loopback()) continue;
+      out_.error(place,
+                 "`" + std::string(key) + "`: LSD's protocol would be used at " + in_quotes(text) + " without TLS",
+                 "it has none; write `insecure_plain = true` here if that is meant");
+      return;
+    }
   }
   /// TLS by default where there are certificates; plain beyond loopback only by explicit choice.
   void transport(std::optional<bool>& tls, bool insecure, const std::vector<std::string>& addresses, const At& at,

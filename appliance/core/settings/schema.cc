@@ -65,11 +65,15 @@ const Table<Category>& category_table() {
               "mode", &Category::mode, {{"chunks", FileMode::chunks}, {"plain", FileMode::plain}},
               "chunks: <dir>/<category>/<category>-YYYY-MM-DD_NNNNNN and a link <category>_current; plain: one file "
               "<dir>/<category>."),
-          size("chunk_max", &Category::chunk_max, 4_KiB, kTiB, "A chunk that is larger is closed."),
+          size("chunk_max", &Category::chunk_max, 4_KiB, kTiB,
+               "A chunk that holds more, before compression, is closed."),
           duration("chunk_interval", &Category::chunk_interval, 100ms, kDay, "A chunk that is older is closed."),
           choice<Category, Compress, Compress>(
               "compress", &Category::compress,
-              {{"none", Compress::none}, {"gzip", Compress::gzip}, {"zstd", Compress::zstd}}, "Compression of chunks."),
+              {{"none", Compress::none}, {"gzip", Compress::gzip}, {"zstd", Compress::zstd}},
+              "Compression of the files, whose names then end with .gz or .zst; each commit is a member or frame of "
+              "its "
+              "own."),
           choice<Category, MessageFormat, MessageFormat>(
               "format", &Category::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
               "How MQTT messages become lines: the payload with newline and backslash escaped, or one JSON object."),
@@ -83,7 +87,9 @@ const Table<Receiver>& receiver_table() {
       {
           text("link", &Receiver::link, "Address to listen at for other nodes: \"host:port\", \"[::]:port\".")
               .like("\"[::]:3706\""),
-          text("lsd", &Receiver::lsd, "Address to listen at for LSD's protocol.").like("\"127.0.0.1:3701\""),
+          text("lsd", &Receiver::lsd,
+               "Address to listen at for clients of LSD's protocol, which has neither TLS nor authentication.")
+              .like("\"127.0.0.1:3701\""),
           text("dir", &Receiver::dir,
                "Directory of the received files. Without it no route may say \"files\": the node only passes on.")
               .like("\"/var/lib/posthouse/events\""),
@@ -166,29 +172,24 @@ Key<Upstream> balance_key() {
           false};
 }
 
-Key<Upstream> connections_key() {
-  Key<Upstream> key = integer("connections", &Upstream::connections, 1, 16, "Connections to each address.");
-  key.read = [read = key.read](Upstream& row, const Value& v, const Field& f) {
-    read(row, v, f);
-    if (row.connections > 1) f.not_built(v.place, "> 1");
-  };
-  return key;
-}
-
 const Table<Upstream>& upstream_table() {
   static const Table<Upstream> table(
       "upstream", true, "Where events can be sent: one name for receivers that serve the same purpose.",
       {
           text("name", &Upstream::name, "What routes call it. \"files\" is taken.").needed().like("\"fra\""),
           addresses_key(),
-          choice<Upstream, Protocol, Protocol>("protocol", &Upstream::protocol,
-                                               {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
-                                               "Our link protocol, or LSD's."),
+          choice<Upstream, Protocol, Protocol>(
+              "protocol", &Upstream::protocol, {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
+              "Our link protocol, or LSD's, which has no TLS and delivers at least once."),
           balance_key(),
           size("window", &Upstream::window, 256_KiB, 1_GiB,
                "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),
           byte_rate("rate", &Upstream::rate, "Bytes per second at most, over all receivers."),
-          connections_key(),
+          integer("connections", &Upstream::connections, 1, 16,
+                  "Connections to each address. Default with protocol = \"lsd\": 4, each with one request on its way."),
+          choice<Upstream, Compress, Compress>("compress", &Upstream::compress,
+                                               {{"none", Compress::none}, {"gzip", Compress::gzip}},
+                                               "gzip: events on their way, with protocol = \"lsd\" alone."),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
                    "Without any progress for so long a receiver's events go to another one."),
@@ -277,15 +278,19 @@ const Table<Spool>& spool_table() {
       "route.spool", false, "What waits for a target; may be written spool = { max = \"20GiB\" }.",
       {
           size("max", &Spool::max, 1_MiB, {kTiB.value * 1024},
-               "Bytes that may wait for one target. For files it bounds nothing that producers write: see status. "
-               "Default: no bound but the disk.")
+               "Bytes that may wait for one target, behind what is in flight. Default: no bound but the disk.")
               .like("\"20GiB\""),
-          duration("keep", &Spool::keep, 1s, 3650 * kDay, "What waited longer is dropped and counted.").like("\"7d\""),
+          duration(
+              "keep", &Spool::keep, 1s, 3650 * kDay,
+              "What waited longer for an upstream, while the node ran, is dropped and counted; right to a 32nd of it.")
+              .like("\"7d\""),
           choice<Spool, Full, Full>(
               "full", &Spool::full,
               {{"block", Full::block}, {"drop_oldest", Full::drop_oldest}, {"drop_newest", Full::drop_newest}},
               "What happens at max. block: intake of this route stops, for all its targets; not for files, which wait "
-              "where they are."),
+              "where they are. drop_oldest, drop_newest: what is too much for an upstream is dropped and counted, and "
+              "a "
+              "gap marker tells its receiver; targets at this node block."),
       });
   return table;
 }
@@ -307,6 +312,9 @@ const Table<Listener>& listener_table() {
                {"optional", ClientCertificate::optional},
                {"required", ClientCertificate::required}},
               "Under TLS: whether clients are asked for a certificate. One that is shown must be valid."),
+          flag("psk", &Listener::psk,
+               "TLS with the pre-shared keys of [broker.psk] and [[broker.psk_identity]], whose identities become user "
+               "names. With `tls = true` clients may use the certificate as well; without, there need not be any."),
           flag("proxy_protocol", &Listener::proxy_protocol,
                "Every connection begins with a PROXY header (version 1 or 2) of a balancer, which gives the client's "
                "address. Let nobody else connect here: who can, can claim any address."),
@@ -321,8 +329,16 @@ const Table<Listener>& listener_table() {
               {{"none", CertificateAs::none},
                {"username", CertificateAs::username},
                {"clientid", CertificateAs::clientid}},
-              "What the name (CN) in a client's verified certificate becomes: nothing, its user name, which then needs "
-              "no password, or its client id."),
+              "What the name in a client's verified certificate becomes: nothing, its user name, which then needs no "
+              "password, or its client id."),
+          choice<Listener, CertificateField, CertificateField>(
+              "certificate_field", &Listener::certificate_field,
+              {{"cn", CertificateField::cn},
+               {"dns", CertificateField::dns},
+               {"email", CertificateField::email},
+               {"uri", CertificateField::uri}},
+              "Which name that is: the subject's CN, or the first DNS name, email address or URI among the alternative "
+              "names."),
           integer("max_conn_rate", &Listener::max_conn_rate, 0, 1'000'000,
                   "Connections a second; those beyond are closed. 0: no bound, as with the other rates."),
           integer("messages_rate", &Listener::messages_rate, 0, 1'000'000'000,
@@ -395,19 +411,12 @@ void read_routes(const Value& root, Settings& into, Diagnostics& out) {
 
 const std::vector<NotBuilt>& not_built() {
   static const std::vector<NotBuilt> list = {
-      {"receiver.lsd", ""},
       {"receiver.keep", ""},
       {"receiver.max", ""},
-      {"receiver.category.compress", "\"gzip\""},
-      {"receiver.category.compress", "\"zstd\""},
-      {"upstream.protocol", "\"lsd\""},
       {"upstream.balance", "hash"},
       {"upstream.rate", ""},
       {"upstream.connections", "> 1"},
       {"upstream.dedup", "\"strict\""},
-      {"route.spool.keep", ""},
-      {"route.spool.full", "\"drop_oldest\""},
-      {"route.spool.full", "\"drop_newest\""},
       {"api.bind", ""},
   };
   return list;

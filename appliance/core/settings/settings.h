@@ -78,7 +78,8 @@ struct Upstream {
   Balance balance;
   Bytes window{limits::kWindowDefault};
   std::optional<Bytes> rate;  // per second
-  uint32_t connections = 1;   // per address
+  uint32_t connections = 1;   // per address; 4 after parse() with protocol lsd where the file says nothing
+  Compress compress = Compress::none;
   Duration connect_timeout = 1s;
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
@@ -128,6 +129,8 @@ struct Listener {
   uint32_t connections_max = 15'000;
   std::optional<std::vector<AuthMethod>> authn;
   CertificateAs certificate_as = CertificateAs::none;
+  CertificateField certificate_field = CertificateField::cn;
+  bool psk = false;
   uint32_t max_conn_rate = 0;
   uint32_t messages_rate = 0;
   std::optional<Bytes> bytes_rate;

@@ -20,6 +20,7 @@ struct RouteRow {
   std::string route;
   std::string target;
   port::TargetCounters counters;
+  std::optional<double> drain_seconds;  // until nothing waits, at the present pace; nullopt: unknown, or it grows
 };
 
 struct ReceiverRow {
@@ -55,6 +56,16 @@ struct FileRow {  // a source file that stays although it is delivered, and why
   std::string reason;
 };
 
+struct GapRow {  // what a sender will never send, as it told us
+  std::string sender;
+  uint64_t stream = 0;
+  uint64_t first = 0;  // positions [first, last)
+  uint64_t last = 0;
+  uint64_t events = 0;
+  std::string reason;
+  WallTime at{};
+};
+
 using Numbers = std::vector<std::pair<std::string, uint64_t>>;  // named counters, in the order shown
 
 struct Status {
@@ -71,6 +82,7 @@ struct Status {
   std::optional<Numbers> agent;
   std::vector<FileRow> kept_files;
   std::optional<Numbers> receiver;
+  std::vector<GapRow> gaps;  // the latest ones since the start
   std::optional<Numbers> files;
   std::optional<Numbers> mqtt;
   std::vector<Alarm> alarms;

@@ -40,6 +40,7 @@ class AgentSource : public port::EventSource {
   void far_advanced(StreamId stream, uint64_t far) override;
   void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) override;
   void rerouted_unasked(uint64_t events, port::Task durable) override;
+  void persist_now(port::Task durable) override { when_counted(std::move(durable)); }
   void renew(StreamId stream) override;
   void on_closed(std::move_only_function<void(StreamId)> closed) override { on_closed_ = std::move(closed); }
   port::TargetCounters counters() const override;

@@ -69,6 +69,10 @@ void Broker::set_policy(const security::PolicyPtr& policy) {
   for (auto& w : workers_) w->loop().post([worker = w.get(), policy] { worker->set_policy(policy); });
 }
 
+void Broker::set_tokens(const TokenOptionsPtr& tokens) {
+  for (auto& w : workers_) w->loop().post([worker = w.get(), tokens] { worker->set_tokens(tokens); });
+}
+
 BrokerStats Broker::stats() const {
   std::vector<Worker*> all;
   for (const auto& w : workers_) all.push_back(w.get());

@@ -48,6 +48,8 @@ class Broker final : public port::MessageSink {
   const std::vector<port::Endpoint>& endpoints() const { return endpoints_; }
   /// Any thread: from now on this decides. Clients that it keeps out are disconnected.
   void set_policy(const security::PolicyPtr& policy);
+  /// Any thread: how tokens are checked from now on. Who is in stays.
+  void set_tokens(const TokenOptionsPtr& tokens);
   /// Any thread.
   BrokerStats stats() const;
 

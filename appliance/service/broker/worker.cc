@@ -59,6 +59,7 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
     options.connections_max = options_.listeners[i].connections_max;
     options.websocket_path = options_.listeners[i].websocket_path;
     options.proxy_protocol = options_.listeners[i].proxy_protocol;
+    options.certificate_field = options_.listeners[i].certificate_field;
     options.reuse_port = workers_.size() > 1;
     PH_ASSIGN(auto listener, network_.listen(at[i], options, [this, i](std::unique_ptr<port::Connection>&& c) {
       return accept(std::move(c), i);

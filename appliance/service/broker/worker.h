@@ -159,6 +159,7 @@ class Worker final : public JournalMember {
   /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
   void set_policy(const security::PolicyPtr& policy);
+  void set_tokens(TokenOptionsPtr tokens) { authenticator_.set_tokens(std::move(tokens)); }
   void stop();
 
   // --- from connections

@@ -18,6 +18,7 @@ void Worker::authenticate(ClientConnection& connection, const mqtt::Connect& con
   if (connect.password) login.password = *connect.password;
   login.peer = connection.peer().address;
   login.certificate_name = connection.peer().certificate_name;
+  login.psk_identity = connection.peer().psk_identity;
   login.listener = connection.listener;
   const security::Identity claimed{login.client_id, std::nullopt, security::address_of_peer(login.peer)};
   if (ban_of(claimed, login.username)) {

@@ -6,7 +6,8 @@
 //
 // Back-pressure: at most kSliceMessages are on their way to the broker, and the next ones follow when all of these are
 // answered; the broker answers late while a subscriber that keeps reading has much in its queue (port::MessageSink).
-// What has expired by then is told to the source as dropped, what can never be published as rejected: neither is
+// What is published is offered to the node's own routes on topics as well (Tap::pass_on), and the cursor waits for
+// that. What has expired by then is told to the source as dropped, what can never be published as rejected: neither is
 // delivered, and neither stops the route.
 #pragma once
 
@@ -21,6 +22,7 @@
 #include "port/event_source.h"
 #include "port/loop.h"
 #include "port/message_sink.h"
+#include "service/relay/tap.h"
 
 namespace ph::relay {
 
@@ -35,7 +37,9 @@ class MqttTarget {
   static constexpr size_t kSettlingMax = 8;
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
-  MqttTarget(std::string topic_template, port::EventSource& source, port::MessageSink& sink, port::Loop& loop);
+  /// `tap` may be null: no route of the node takes topics.
+  MqttTarget(std::string topic_template, port::EventSource& source, port::MessageSink& sink, port::Loop& loop,
+             Tap* tap = nullptr);
   ~MqttTarget();
   void start();
 
@@ -61,6 +65,10 @@ class MqttTarget {
   void take_from(Piece& piece);
   void publish_batch();
   void settle(uint64_t upto, uint64_t events, port::Task then);
+  void pass_on(const Piece& piece, event::EventId id, Slice payload);
+  void pass_on_slice();
+  void passed_on();
+  void wait_and(port::Task then);
   void publish_slice();
   void answered(size_t index, const Result<>& outcome);
   void finish();
@@ -69,10 +77,16 @@ class MqttTarget {
   port::EventSource& source_;
   port::MessageSink& sink_;
   port::Loop& loop_;
+  Tap* tap_;
   std::optional<port::Batch> batch_;
   std::deque<Piece> pieces_;          // of batch_, in order, what is in slice_ no more
   std::vector<port::Message> slice_;  // what the broker is asked to take now
   std::vector<size_t> refused_;       // of it, to be offered again
+  struct PassedOn {
+    event::Block block;
+    std::string topic;
+  };
+  std::vector<PassedOn> passing_;  // to the node's routes, before the slice is published
   size_t outstanding_ = 0;
   StreamId begun_;       // the stream whose beginning here is on disk: its name is the same after a crash
   size_t settling_ = 0;  // commits of the cursor on their way

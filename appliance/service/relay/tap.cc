@@ -1,10 +1,10 @@
 #include "service/relay/tap.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/coding.h"
 #include "base/log.h"
-#include "codec/event/block.h"
 
 namespace ph::relay {
 namespace {
@@ -23,13 +23,15 @@ std::string encode(const FarParts& far) {
 
 }  // namespace
 
-Tap::Tap(NodeId self, std::vector<TapRoute> routes, Match match, port::Loop& loop, commit::Committer& committer)
+Tap::Tap(NodeId self, std::vector<TapRoute> routes, Match match, port::Loop& loop, commit::Committer& committer,
+         SeenEvents* seen)
     : self_(self),
       ingress_(loop.random().stream_id()),
       routes_(std::move(routes)),
       match_(std::move(match)),
       loop_(loop),
-      committer_(committer) {}
+      committer_(committer),
+      seen_(seen) {}
 
 Tap::~Tap() {
   *alive_ = false;
@@ -97,6 +99,54 @@ void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_fu
                          for (const auto& [route, sequence] : far) forget_far(*route, sequence, waiting, outcome);
                        waiting->part_done(outcome);
                      });
+}
+
+bool Tap::pass_on(event::Block block, const std::string& topic, const std::string& route,
+                  std::move_only_function<void(Result<>)> done) {
+  std::vector<size_t> takers = match_(topic);
+  if (takers.empty()) return false;
+  PH_ASSERT(seen_, "a tap that passes events on knows what was taken");
+  // Lines keep the positions of their file, which are bytes.
+  const auto kind = block.id.last - block.id.first == 1 ? event::BlockKind::message : event::BlockKind::lines;
+  const auto scope = [](const std::string& name) { return "t/" + name; };
+  std::vector<size_t> had;  // at its ingress here
+  if (block.id.origin == self_ && block.kind == event::BlockKind::message) had = match_(block.topic);
+  std::erase_if(takers, [&](size_t i) {
+    return routes_[i].name == route || std::ranges::find(had, i) != had.end() ||
+           seen_->unseen(scope(routes_[i].name), kind, block.id).empty();
+  });
+  if (takers.empty()) return false;
+  for (size_t i : takers)
+    if (routes_[i].full()) {
+      done(fail(spool::errors::full, routes_[i].name));
+      return true;
+    }
+  auto marks = std::make_shared<SeenEvents::Marks>();
+  seen_->mark(scope(route), kind, block.id, *marks);  // it does not come back to where it came from
+  block.kind = event::BlockKind::message;
+  block.topic = topic;
+  std::vector<commit::Participant*> needs;
+  for (size_t i : takers) {
+    seen_->mark(scope(routes_[i].name), kind, block.id, *marks);
+    block.category = routes_[i].category;
+    routes_[i].log->append(Slice(event::encode(block)), 1, block.accepted_at);
+    needs.push_back(routes_[i].log);
+  }
+  port::WriteBatch entries;
+  seen_->put(*marks, entries);
+  committer_.request(
+      std::move(needs), std::move(entries),
+      [this, alive = alive_, marks, count = takers.size(), done = std::move(done)](const Result<>& outcome) mutable {
+        if (!*alive) return;
+        if (outcome) {
+          seen_->durable(*marks);
+          counters_.passed_on += count;
+        } else {
+          seen_->undo(*marks);
+        }
+        done(outcome);
+      });
+  return true;
 }
 
 void Tap::forget_far(const std::string& route, uint64_t sequence, const std::shared_ptr<Waiting>& waiting,

@@ -4,6 +4,7 @@
 #include <deque>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/coding.h"
 #include "base/log.h"
@@ -31,10 +32,13 @@ struct Category {
   std::string_view obstacle;  // what stands there
   bool queued = false;        // has lines or upkeep for the next group
   bool scheduled = false;     // stands in the rotation queue
+  std::string_view fault;     // why it can never be written
   std::vector<Slice> lines;
   ChunkCategory chunks;
   PlainCategory plain;
 
+  /// What the lines go to: a directory of chunks, or a file.
+  std::string path() const { return options->mode == FileMode::plain ? plain.path() : chunks.path; }
   /// Also true for one that was in chunk mode before: its last chunk still wants to be closed.
   bool has_chunks() const { return options->mode == FileMode::chunks || chunks.stored.last.name; }
 };
@@ -83,9 +87,9 @@ class Sink final : public FilesSink {
         committer_(committer),
         open_files_(files),
         cut_(files, options_.state_directory + "/cut"),
-        chunk_writer_(files, store, open_files_, cut_, options_.directory, options_.sync_each_max),
-        plain_writer_(files, store, open_files_, cut_, options_.directory, options_.state_directory + "/journal",
-                      options_.sync_each_max),
+        chunk_writer_(files, store, open_files_, cut_, compressor_, options_.directory, options_.sync_each_max),
+        plain_writer_(files, store, open_files_, cut_, compressor_, options_.directory,
+                      options_.state_directory + "/journal", options_.sync_each_max),
         rotation_timer_(loop.make_timer()),
         retry_timer_(loop.make_timer()) {}
 
@@ -123,6 +127,7 @@ class Sink final : public FilesSink {
   port::KeyedStore& store_;
   commit::Committer& committer_;
   std::unordered_map<std::string, std::unique_ptr<Category>> categories_;
+  std::unordered_set<std::string> plain_paths_;  // of those in plain mode
 
   // Loop.
   std::vector<Category*> queued_;
@@ -148,6 +153,7 @@ class Sink final : public FilesSink {
   // Disk thread.
   OpenFiles open_files_;
   CutBytes cut_;
+  Compressor compressor_;
   ChunkWriter chunk_writer_;
   PlainWriter plain_writer_;
 
@@ -212,18 +218,20 @@ Category& Sink::category_of(std::string_view name) {
   Category& c = *it->second;
   c.options = &options_of(name);
   c.chunks.name = c.plain.name = name;
-  c.chunks.path = c.plain.path = options_.directory + "/" + c.chunks.name;
+  c.chunks.path = c.plain.base = options_.directory + "/" + c.chunks.name;
+  c.chunks.compression = c.plain.compression = c.options->compression;
   c.chunks.chunk_max = c.options->chunk_max;
   c.chunks.interval = c.options->chunk_interval;
+  // "x" compressed and "x.gz" as it is would be one file.
+  if (c.options->mode == FileMode::plain && !plain_paths_.insert(c.plain.path()).second)
+    c.fault = "its file is that of another category";
   return c;
 }
 
 std::string_view Sink::refuses(std::string_view name) {
   std::string_view fault = fault_of(name);
-  if (fault.empty())
-    category_of(name);
-  else
-    ++rejected_;
+  if (fault.empty()) fault = category_of(name).fault;
+  if (!fault.empty()) ++rejected_;
   return fault;
 }
 
@@ -236,6 +244,7 @@ std::string_view Sink::fault_of(std::string_view name) const {
 std::string_view Sink::obstacle(std::string_view name) {
   if (!fault_of(name).empty()) return {};
   Category& c = category_of(name);
+  if (!c.fault.empty()) return {};
   if (!c.checked) look(c);
   return c.obstacle;
 }
@@ -243,7 +252,7 @@ std::string_view Sink::obstacle(std::string_view name) {
 std::vector<Obstacle> Sink::obstacles() {
   for (Category* c : std::vector(blocked_)) look(*c);
   std::vector<Obstacle> out;
-  for (const Category* c : blocked_) out.push_back({c->chunks.path, c->obstacle});
+  for (const Category* c : blocked_) out.push_back({c->path(), c->obstacle});
   return out;
 }
 
@@ -251,7 +260,7 @@ void Sink::look(Category& c) {
   bool plain = c.options->mode == FileMode::plain;
   std::string_view found;
   // An error here tells nothing: the group will meet it, and fail for now.
-  if (auto there = files_.stat(c.chunks.path); there && *there) {
+  if (auto there = files_.stat(c.path()); there && *there) {
     if (plain && (*there)->kind != port::FileKind::regular) found = "no plain file stands where the category's belongs";
     if (!plain && (*there)->kind != port::FileKind::directory)
       found = "no directory stands where the category's belongs";
@@ -261,10 +270,10 @@ void Sink::look(Category& c) {
   if (found.empty() == before.empty()) return;
   if (found.empty()) {
     std::erase(blocked_, &c);
-    log_info("category_free", {{"path", c.chunks.path}});
+    log_info("category_free", {{"path", c.path()}});
   } else {
     blocked_.push_back(&c);
-    log_error("category_blocked", {{"path", c.chunks.path}, {"reason", found}});
+    log_error("category_blocked", {{"path", c.path()}, {"reason", found}});
   }
 }
 

@@ -1,14 +1,16 @@
 // FilesSink: the "files" target: chunks as LSD's consumers know them, or one plain log per category. Owned by the event
 // plane's loop; the writers behind it run on the disk thread, inside flush().
-//   chunks  <dir>/<category>/<category>-YYYY-MM-DD_NNNNNN, and a symlink <category>_current to the open chunk;
-//   consumers
-//           take every chunk whose name sorts below the link's target (chunk_writer.h)
-//   plain   <dir>/<category>, appended. Goes through a journal first, so that a consumer who tails it never sees bytes
+//   chunks  <dir>/<category>/<category>-YYYY-MM-DD_NNNNNN[.gz|.zst], and a symlink <category>_current to the open
+//   chunk;
+//           consumers take every chunk whose name sorts below the link's target (chunk_writer.h)
+//   plain   <dir>/<category>[.gz|.zst], appended. Goes through a journal first, so that a consumer who tails it never
+//   sees bytes
 //           that a crash takes back (amendment 13; plain_writer.h, journal.h)
 // Commit order (amendment 12): write, fdatasync (a new file: also its directory and that one's parent), then the store
 // batch {file -> committed size, what the caller commits with it}, then the acknowledgement. After the start the open
 // chunk is cut to its committed size, the cut bytes saved aside; it is never extended. After a failed write or sync the
-// file is abandoned: it keeps its committed size, the next group goes into a new chunk.
+// file is abandoned: it keeps its committed size, the next group goes into a new chunk. Compressed files get a member
+// or frame of their own from each group, so a committed size always ends one (compressor.h).
 //
 // Store keys: f/c/<category> (category_entry.h), f/journal (journal.h), f/totals: u8 version (1), u64 each of events,
 // bytes, chunks, rejected, cut bytes; u32 CRC-32C.
@@ -25,6 +27,7 @@
 #include "port/files.h"
 #include "port/keyed_store.h"
 #include "port/loop.h"
+#include "store/chunk/compressor.h"
 #include "store/commit/committer.h"
 
 namespace ph::chunk {
@@ -36,8 +39,9 @@ enum class MessageFormat { raw, json };
 struct CategoryOptions {
   std::vector<std::string> masks;  // '*' anywhere, whole name; empty: all
   FileMode mode = FileMode::chunks;
-  uint64_t chunk_max = 5'000'000;
+  uint64_t chunk_max = 5'000'000;  // bytes of lines, before compression
   Duration chunk_interval = std::chrono::seconds(5);
+  Compression compression = Compression::none;
   MessageFormat format = MessageFormat::raw;  // how MQTT messages become lines
 };
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "store/chunk/chunk_name.h"
 #include "store/chunk/files_sink.h"
+#include "store/chunk/unpacked.h"
 #include "support/manual_loop.h"
 #include "support/memory_files.h"
 #include "support/memory_store.h"
@@ -149,7 +150,7 @@ class SinkFixture {
     auto fault = std::exchange(files.fault, nullptr);
     files.no_crash();
     for (const std::string& name : taken) {
-      out += file(category, name);
+      out += unpacked(compression_of(name), file(category, name)).value_or("<not whole>");
       files.unlink(directory + "/" + name).value();
     }
     if (!taken.empty()) files.sync_directory(directory).value();

@@ -111,10 +111,9 @@ void Committer::complete(std::shared_ptr<Group> group) {
     behind = gather();
     behind->outcome = group->outcome;
     // What stands for itself is not taken along: it goes with the next group.
-    auto alone = std::stable_partition(behind->requests.begin(), behind->requests.end(),
-                                       [](const Request& r) { return !r.alone; });
-    requests_.assign(std::make_move_iterator(alone), std::make_move_iterator(behind->requests.end()));
-    behind->requests.erase(alone, behind->requests.end());
+    std::vector<Request> failing;
+    for (Request& r : behind->requests) (r.alone ? requests_ : failing).push_back(std::move(r));
+    behind->requests = std::move(failing);
   }
   group->report();
   if (behind) behind->report();

@@ -33,6 +33,7 @@ LogImpl::LogImpl(SegmentLogOptions options, port::Files& files, port::KeyedStore
       floor_(std::min(recovered.floor, recovered.end.end)),
       released_(std::move(recovered.released)),
       quarantined_(recovered.quarantined),
+      looked_after_(recovered.looked_after),
       active_(std::move(recovered.active)) {
   uint64_t base = 0;
   for (const auto& s : recovered.segments) {
@@ -354,6 +355,7 @@ SpoolStats LogImpl::stats() const {
   for (const auto& [first, segment] : segments_) s.bytes += segment.bytes;
   s.segments = segments_.size();
   s.quarantined = quarantined_;
+  s.unrepaired = quarantined_ - std::min(looked_after_, quarantined_);
   return s;
 }
 

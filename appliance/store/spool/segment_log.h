@@ -49,6 +49,7 @@ struct SpoolStats {
   uint64_t bytes = 0;           // of segment files on disk
   uint64_t segments = 0;
   uint64_t quarantined = 0;  // records, since the log was made
+  uint64_t unrepaired = 0;   // of those, found since the latest repair
 };
 
 class SegmentLog : public commit::Participant {

@@ -111,6 +111,7 @@ class LogImpl final : public SegmentLog {
   uint64_t end_byte_ = 0;
   Ranges released_;  // above floor_
   uint64_t quarantined_;
+  uint64_t looked_after_;
   std::set<std::pair<uint64_t, uint64_t>> damage_;  // segment, offset
   std::vector<Pending> pending_;
   bool doomed_ = false;  // begin() was called again before finished(): that second group fails with the first one
