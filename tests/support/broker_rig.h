@@ -2,6 +2,7 @@
 // turn: the first to worker 0, the second to worker 1, and so on.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,6 +60,28 @@ class BrokerRig {
  private:
   std::vector<broker::WorkerPlace> places_;
 };
+
+/// The broker's keys of the store by their letter, without what the store keeps of itself.
+inline std::map<char, size_t> broker_records(port::KeyedStore& store) {
+  std::map<char, size_t> out;
+  auto count = [&](ByteView key, ByteView) {
+    if (key.size() > 3) ++out[key[2]];
+    return true;
+  };
+  EXPECT_TRUE(store.scan("m/", count).has_value());
+  return out;
+}
+
+/// Of the PUBLISHes among these lines.
+inline std::vector<std::string> payloads(const std::vector<std::string>& lines) {
+  std::vector<std::string> out;
+  for (const auto& line : lines) {
+    if (!line.starts_with("publish")) continue;
+    const size_t at = line.find("payload=") + 8;
+    out.push_back(line.substr(at, line.find(' ', at) - at));
+  }
+  return out;
+}
 
 /// A broker with durable sessions whose process can be killed, with or without the power. The client loop is the event
 /// plane's, too.

@@ -10,35 +10,16 @@
 namespace ph::broker {
 namespace {
 
+using test::broker_records;
 using test::DurableRig;
 using test::MqttClient;
+using test::payloads;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 using testing::StartsWith;
 
 constexpr const char* kKept = " clean=0 session_expiry=100000";
-
-std::vector<std::string> payloads(const std::vector<std::string>& lines) {
-  std::vector<std::string> out;
-  for (const auto& line : lines) {
-    if (!line.starts_with("publish")) continue;
-    const size_t at = line.find("payload=") + 8;
-    out.push_back(line.substr(at, line.find(' ', at) - at));
-  }
-  return out;
-}
-
-/// Keys of the store by their letter, without what the store keeps of itself.
-std::map<char, size_t> records(port::KeyedStore& store) {
-  std::map<char, size_t> out;
-  auto count = [&](ByteView key, ByteView) {
-    if (key.size() > 3) ++out[key[2]];
-    return true;
-  };
-  EXPECT_TRUE(store.scan("m/", count).has_value());
-  return out;
-}
 
 /// Takes events into the store, with what it is given along, unless it is told to refuse.
 class EventTap final : public port::MessageTap {
@@ -114,7 +95,7 @@ TEST_P(Delayed, messages_come_in_their_time_after_a_kill_and_due_ones_at_once) {
   EXPECT_EQ(rig.stats().delayed, 0U);
   EXPECT_THAT(waiting_for("s"), ElementsAre("soon", "later"));
   EXPECT_THAT(waiting_for("t"), ElementsAre("soon", "later"));
-  const auto left = records(rig.store);
+  const auto left = broker_records(rig.store);
   EXPECT_EQ(left.at('m'), 2U) << "a payload is there once";
   EXPECT_FALSE(left.contains('d') || left.contains('h'));
 }
@@ -152,7 +133,7 @@ TEST_P(Delayed, what_expired_while_nothing_ran_is_dropped_and_counted) {
   rig.advance(1s);
   EXPECT_EQ(rig.stats().dropped(session::Drop::expired), 1U);
   EXPECT_THAT(waiting_for("s"), ElementsAre("y"));
-  EXPECT_EQ(records(rig.store)['d'], 0U);
+  EXPECT_EQ(broker_records(rig.store)['d'], 0U);
 }
 
 TEST_P(Delayed, a_damaged_record_costs_itself) {
@@ -172,8 +153,8 @@ TEST_P(Delayed, a_damaged_record_costs_itself) {
   EXPECT_EQ(rig.journal().stats().damaged_records, 2U);
   rig.advance(11s);
   EXPECT_THAT(waiting_for("s"), ElementsAre("3"));
-  EXPECT_EQ(records(rig.store)['d'], 0U);
-  EXPECT_EQ(records(rig.store)['m'], 1U);
+  EXPECT_EQ(broker_records(rig.store)['d'], 0U);
+  EXPECT_EQ(broker_records(rig.store)['m'], 1U);
 }
 
 TEST_P(Delayed, events_are_taken_once_and_offered_again_while_there_is_no_room) {
@@ -216,7 +197,7 @@ TEST(DelayedLazy, is_acknowledged_at_once_and_written_within_a_second) {
   rig.advance(6s);
   EXPECT_EQ(rig.stats().delayed, 0U);
   rig.advance(1s);
-  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+  EXPECT_EQ(broker_records(rig.store), (std::map<char, size_t>{}));
 }
 
 /// The process or the power dies at random moments around the due time.
@@ -284,7 +265,7 @@ TEST_P(DelayedCrash, loses_and_doubles_nothing) {
   for (const auto& a : acknowledged) EXPECT_EQ(shared[a], 1) << a;
   EXPECT_EQ(rig.journal().stats().damaged_records, 0U);
   EXPECT_EQ(rig.stats().delayed, 0U);
-  const auto left = records(rig.store);
+  const auto left = broker_records(rig.store);
   EXPECT_FALSE(left.contains('d'));
   EXPECT_FALSE(left.contains('h'));
 }

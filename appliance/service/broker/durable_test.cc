@@ -11,8 +11,10 @@
 namespace ph::broker {
 namespace {
 
+using test::broker_records;
 using test::DurableRig;
 using test::MqttClient;
+using test::payloads;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -42,13 +44,6 @@ class Durable : public testing::TestWithParam<size_t> {
     say(c, "disconnect");
   }
   void kill_at_end(char at);
-  std::vector<std::string> payloads(const std::vector<std::string>& lines) {
-    std::vector<std::string> out;
-    for (const auto& line : lines)
-      if (line.starts_with("publish")) out.push_back(line.substr(line.find("payload=") + 8));
-    for (auto& p : out) p = p.substr(0, p.find(' '));
-    return out;
-  }
 };
 INSTANTIATE_TEST_SUITE_P(Broker, Durable, testing::Values(1, 2, 3),
                          [](const auto& p) { return std::to_string(p.param) + "_workers"; });
@@ -152,26 +147,13 @@ TEST_P(Durable, what_was_received_is_gone_after_a_kill) {
   EXPECT_THAT(got, Contains(StartsWith("publish topic=t qos=1 id=4 dup payload=4")));
 }
 
-// Keys of the store by their letter, without what the store keeps of itself.
-std::map<char, size_t> records(port::KeyedStore& store) {
-  std::map<char, size_t> out;
-  EXPECT_TRUE(store
-                  .scan("m/",
-                        [&](ByteView key, ByteView) {
-                          if (key.size() > 3) ++out[key[2]];
-                          return true;
-                        })
-                  .has_value());
-  return out;
-}
-
 TEST_P(Durable, a_payload_is_stored_once_and_goes_with_its_last_entry) {
   for (int i = 0; i < 6; ++i) leave_session("s" + std::to_string(i), "filter=t:2");
   MqttClient& p = connect("id=p");
   say(p, "publish topic=t qos=1 id=1 payload=shared");
   say(p, "publish topic=t qos=2 id=2 payload=shared");
-  EXPECT_EQ(records(rig.store)['m'], 2U);
-  EXPECT_EQ(records(rig.store)['q'], 12U);
+  EXPECT_EQ(broker_records(rig.store)['m'], 2U);
+  EXPECT_EQ(broker_records(rig.store)['q'], 12U);
   rig.restart();
   for (int i = 0; i < 6; ++i) {
     MqttClient& s = rig.connect("id=s" + std::to_string(i) + kKept);
@@ -183,9 +165,9 @@ TEST_P(Durable, a_payload_is_stored_once_and_goes_with_its_last_entry) {
       say(s, "pubrec id=" + id);
       say(s, "pubcomp id=" + id);
     }
-    EXPECT_EQ(records(rig.store)['m'], i < 5 ? 2U : 0U) << i;
+    EXPECT_EQ(broker_records(rig.store)['m'], i < 5 ? 2U : 0U) << i;
   }
-  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{{'s', 6}, {'u', 6}}));
+  EXPECT_EQ(broker_records(rig.store), (std::map<char, size_t>{{'s', 6}, {'u', 6}}));
 }
 
 TEST_P(Durable, an_ended_session_leaves_nothing) {
@@ -194,14 +176,14 @@ TEST_P(Durable, an_ended_session_leaves_nothing) {
   for (int i = 1; i <= 900; ++i) p.send("publish topic=t qos=1 id=" + std::to_string(i % 50 + 1) + " payload=x");
   p.send("publish topic=v qos=2 id=100 payload=x");
   rig.run();
-  EXPECT_EQ(records(rig.store)['q'], 1800U);
+  EXPECT_EQ(broker_records(rig.store)['q'], 1800U);
   connect("id=s clean=1 session_expiry=0");  // in steps, while others go on
-  EXPECT_EQ(records(rig.store)['q'], 900U);
+  EXPECT_EQ(broker_records(rig.store)['q'], 900U);
   p.drop();
   rig.restart();  // in the middle of nothing: what is to be erased stays to be erased
   rig.run();
   rig.advance(std::chrono::hours(2) + 1s);
-  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+  EXPECT_EQ(broker_records(rig.store), (std::map<char, size_t>{}));
   EXPECT_EQ(rig.stats().sessions, 0U);
 }
 
@@ -235,12 +217,12 @@ void Durable::kill_at_end(char at) {
   rig.run();
   rig.open().send("connect id=s clean=1");
   auto loops = rig.all_loops();
-  while (records(rig.store)[at] == 0)
+  while (broker_records(rig.store)[at] == 0)
     for (auto* l : loops) l->run_one();
-  EXPECT_EQ(records(rig.store)['s'], 0U);
+  EXPECT_EQ(broker_records(rig.store)['s'], 0U);
   rig.restart();
   rig.run();
-  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+  EXPECT_EQ(broker_records(rig.store), (std::map<char, size_t>{}));
 }
 
 // The bounds of a queue hold for what is in the store: QoS 0 first, then the oldest.
@@ -258,7 +240,7 @@ TEST_P(Durable, a_stored_queue_keeps_its_bounds) {
   rig.run();
   // What was not yet on disk could not be dropped, so the queue was over its bound for a turn.
   EXPECT_EQ(before + rig.stats().dropped(session::Drop::queue_full), 200U);
-  EXPECT_EQ(records(rig.store)['q'], 1000U);
+  EXPECT_EQ(broker_records(rig.store)['q'], 1000U);
   MqttClient& s = rig.open();
   std::vector<std::string> got;
   s.on_packet = [&](const std::string& line) {
@@ -272,7 +254,7 @@ TEST_P(Durable, a_stored_queue_keeps_its_bounds) {
   ASSERT_EQ(got.size(), 1000U);
   EXPECT_EQ(got.front(), "201");
   EXPECT_EQ(got.back(), "1200");
-  EXPECT_EQ(records(rig.store)['m'], 0U);
+  EXPECT_EQ(broker_records(rig.store)['m'], 0U);
 }
 
 TEST_P(Durable, an_undecodable_record_costs_itself) {
@@ -340,7 +322,7 @@ TEST_P(Durable, sessions_expire_while_nothing_runs) {
   rig.start();
   rig.advance(1s);
   EXPECT_EQ(rig.stats().sessions, 0U);
-  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+  EXPECT_EQ(broker_records(rig.store), (std::map<char, size_t>{}));
 }
 
 TEST_P(Durable, a_failing_disk_holds_acknowledgements_back) {
@@ -433,7 +415,7 @@ TEST_P(Durable, ended_sessions_are_erased_many_at_a_time) {
   const uint64_t before = rig.committer().groups();
   rig.disk().release();
   rig.run();
-  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+  EXPECT_EQ(broker_records(rig.store), (std::map<char, size_t>{}));
   EXPECT_LT(rig.committer().groups() - before, 40U);
 }
 
@@ -472,7 +454,7 @@ TEST_P(Durable, pubrec_waits_for_the_far_end_over_restarts) {
   leave_session("s", "filter=t:2");
   MqttClient& p = connect(std::string("id=p") + kKept);
   say(p, "publish topic=t qos=2 id=7 payload=x");
-  EXPECT_EQ(records(rig.store)['f'], 1U);
+  EXPECT_EQ(broker_records(rig.store)['f'], 1U);
   for (int restarts = 0; restarts < 2; ++restarts) {
     tap.waiting.clear();
     rig.restart();
@@ -485,7 +467,7 @@ TEST_P(Durable, pubrec_waits_for_the_far_end_over_restarts) {
     tap.reach();
     rig.run();
     EXPECT_THAT(again.take(), ElementsAre(StartsWith("pubrec id=7")));
-    EXPECT_EQ(records(rig.store)['f'], 0U);
+    EXPECT_EQ(broker_records(rig.store)['f'], 0U);
     say(again, "pubrel id=7");
     EXPECT_THAT(again.take(), ElementsAre(StartsWith("pubcomp id=7")));
   }
