@@ -117,6 +117,8 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void frame_output();
 
   void set_deadline(Duration after);
+  /// For a part of what lies between accepting, or connecting, and open.
+  void set_opening_deadline();
   void clear_deadline();
   void deadline_passed();
 
@@ -164,6 +166,8 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   std::unique_ptr<Error> why_;                 // what on_close tells when draining ends; null: closed_here
   std::shared_ptr<ListenerState> listener_;    // that accepted it
   port::Peer peer_;
+  Instant open_by_{};    // of an accepted socket with such a bound
+  Instant queued_at_{};  // since when its handshake waits for us
   uint32_t deadline_number_ = 0;
   int write_error_ = 0;          // the kernel refused a write; told when the input is read to its end
   uint32_t record_pending_ = 0;  // TLS: bytes of the record that the kernel has not taken whole

@@ -165,9 +165,11 @@ void Socket::accepted(int descriptor, const tcp::endpoint& from, std::shared_ptr
   ++listener->live;
   listener_ = std::move(listener);
   peer_.address = address_text(from);
+  peer_.accepted = steady_now();
+  if (listener_->options.open_timeout > Duration::zero()) open_by_ = peer_.accepted + listener_->options.open_timeout;
   if (listener_->options.proxy_protocol) {
     phase_ = Phase::announcing;
-    set_deadline(loop_.handshake_timeout);
+    set_opening_deadline();
     wait_readable();
   } else {
     announced({});
@@ -184,7 +186,7 @@ void Socket::secure(const port::TlsContext& context, bool server, const std::str
   tls_ = std::move(*session);
   attempt_.reset();
   phase_ = Phase::handshaking;
-  set_deadline(loop_.handshake_timeout);
+  set_opening_deadline();
   if (server)
     wait_readable();
   else
@@ -194,12 +196,19 @@ void Socket::secure(const port::TlsContext& context, bool server, const std::str
 void Socket::handshake_soon() {
   if (handshake_queued_) return;
   handshake_queued_ = true;
+  queued_at_ = steady_now();
   loop_.handshake_later(shared_from_this(), handshake_begun_ || !listener_);
 }
 
 void Socket::handshake_now() {
   handshake_queued_ = false;
   if (phase_ != Phase::handshaking) return;
+  if (open_by_ != Instant{}) {  // a client does not pay for what others keep us busy with
+    const Duration waited = steady_now() - queued_at_;
+    open_by_ += waited;
+    peer_.accepted += waited;
+    if (handshake_begun_) set_opening_deadline();
+  }
   if (!tls_->stashed()) {
     ssize_t got = ::recv(descriptor_, loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
     if (got > 0) tls_->feed({loop_.read_buffer.get(), static_cast<size_t>(got)});
@@ -212,7 +221,7 @@ void Socket::handshake_now() {
   if (!handshake_begun_) {
     handshake_begun_ = true;
     loop_.counters.handshakes_begun.add();
-    set_deadline(loop_.handshake_timeout);
+    set_opening_deadline();
   }
   auto outcome = tls_->handshake();
   tls_->stash();
@@ -221,7 +230,9 @@ void Socket::handshake_now() {
     case TlsSession::Outcome::ok:
       loop_.counters.handshakes.add();
       peer_.encrypted = true;
-      peer_.certificate_name = tls_->peer_name();
+      peer_.certificate_name =
+          tls_->peer_name(listener_ ? listener_->options.certificate_field : port::CertificateField::common_name);
+      peer_.psk_identity = tls_->psk_identity();
       stream_ready({});
       break;
     case TlsSession::Outcome::want_read:
@@ -292,6 +303,11 @@ void Socket::set_deadline(Duration after) {
   });
 }
 
+void Socket::set_opening_deadline() {
+  if (open_by_ == Instant{}) return set_deadline(loop_.handshake_timeout);
+  set_deadline(std::clamp(open_by_ - steady_now(), Duration::zero(), loop_.handshake_timeout));
+}
+
 void Socket::deadline_passed() {
   switch (phase_) {
     case Phase::connecting:
@@ -301,8 +317,8 @@ void Socket::deadline_passed() {
       finish(Error{port::net_errors::proxy, peer_.address + ": the PROXY header took too long", 0});
       break;
     case Phase::handshaking:
-      if (handshake_queued_) {  // it is we who are late
-        set_deadline(loop_.handshake_timeout);
+      if (handshake_queued_) {                  // it is we who are late
+        set_deadline(loop_.handshake_timeout);  // handshake_now() counts anew
         break;
       }
       tell_failed_handshake("it took too long");

@@ -38,10 +38,25 @@ const Slice& Outgoing::payload() {
 
 const MessagePtr& Outgoing::share() {
   if (!shared_)
-    shared_ = std::make_shared<Message>(Message{std::string(view_.topic), payload(), std::string(view_.properties),
-                                                view_.qos, view_.retain, view_.expiry, view_.received,
-                                                numbers_ ? numbers_->next() : 0, false});
+    shared_ = std::make_shared<Message>(Message{std::string(view_.topic),
+                                                payload(),
+                                                std::string(view_.properties),
+                                                view_.qos,
+                                                view_.retain,
+                                                view_.expiry,
+                                                view_.received,
+                                                numbers_ ? numbers_->next() : 0,
+                                                false,
+                                                {}});
   return shared_;
+}
+
+MessagePtr without_records(const MessagePtr& message) {
+  if (!message->redo && message->origin.stream == 0) return message;
+  auto plain = std::make_shared<Message>(*message);
+  plain->redo = false;
+  plain->origin = {};
+  return plain;
 }
 
 mqtt::PublishHead Outgoing::head(const Copy& copy, Instant now) const {

@@ -24,8 +24,9 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
     row.options = f;
     row.filter = name_filter(connection, f.filter);
     if (exclusive_filter(row.filter)) row.held = connection.client->session->subscriptions().contains(row.filter);
-    const bool may = connection.mountpoint.empty() ? may_subscribe(connection, row.filter)
-                                                   : may_subscribe(connection, unmounted(connection, row.filter));
+    const bool may = connection.mountpoint.empty()
+                         ? may_subscribe(connection, row.filter, f.qos)
+                         : may_subscribe(connection, unmounted(connection, row.filter), f.qos);
     if (!may) row.refused = ReasonCode::not_authorized;
     asked->rows.push_back(std::move(row));
   }

@@ -42,8 +42,14 @@ std::string fill_topic(std::string_view topic_template, std::string_view topic, 
   return out;
 }
 
-MqttTarget::MqttTarget(std::string topic_template, port::EventSource& source, port::MessageSink& sink, port::Loop& loop)
-    : template_(std::move(topic_template)), source_(source), sink_(sink), loop_(loop), retry_(loop.make_timer()) {}
+MqttTarget::MqttTarget(std::string topic_template, port::EventSource& source, port::MessageSink& sink, port::Loop& loop,
+                       Tap* tap)
+    : template_(std::move(topic_template)),
+      source_(source),
+      sink_(sink),
+      loop_(loop),
+      tap_(tap),
+      retry_(loop.make_timer()) {}
 
 MqttTarget::~MqttTarget() {
   *alive_ = false;
@@ -69,11 +75,30 @@ void MqttTarget::soon() {
 }
 
 void MqttTarget::pump() {
-  if (batch_) return;
+  if (batch_ || settling_ >= kSettlingMax) return;
   batch_ = source_.next(kBatchBytes);
   if (!batch_) return;
+  if (!sink_.remembers() || begun_ == batch_->stream) return publish_batch();
+  begun_ = batch_->stream;
+  settle(batch_->first, 0, [this] { publish_batch(); });
+}
+
+void MqttTarget::publish_batch() {
   unpack();
   next_slice();
+}
+
+/// Commits the cursor at `upto`, which is answered.
+void MqttTarget::settle(uint64_t upto, uint64_t events, port::Task then) {
+  ++settling_;
+  const StreamId stream = batch_->stream;
+  sink_.settle(stream, upto, source_.advance_entries(stream, upto, events),
+               [this, alive = alive_, stream, upto, then = std::move(then)]() mutable {
+                 if (!*alive) return;
+                 --settling_;
+                 source_.far_advanced(stream, upto);
+                 then();
+               });
 }
 
 void MqttTarget::unpack() {
@@ -99,7 +124,7 @@ void MqttTarget::next_slice() {
   slice_.clear();
   while (slice_.size() < kSliceMessages && !pieces_.empty()) take_from(pieces_.front());
   if (slice_.empty()) return finish();
-  publish_slice();
+  pass_on_slice();
 }
 
 /// Adds a message, or as many lines as have room; the piece goes with its last one.
@@ -107,7 +132,17 @@ void MqttTarget::take_from(Piece& piece) {
   event::Block& block = piece.block;
   if (block.kind == event::BlockKind::message) {
     if (auto expiry = remaining_expiry(block, loop_.wall_now())) {
-      slice_.push_back({std::move(piece.topic), block.payload, block.qos, block.retain, *expiry, block.properties});
+      pass_on(piece, block.id, block.payload);
+      slice_.push_back({std::move(piece.topic),
+                        block.payload,
+                        block.qos,
+                        block.retain,
+                        *expiry,
+                        block.properties,
+                        {},
+                        batch_->stream,
+                        piece.first,
+                        0});
     } else {
       batch_->events -= block.events;
       source_.expired(batch_->stream, piece.first, piece.last);
@@ -118,10 +153,66 @@ void MqttTarget::take_from(Piece& piece) {
   while (piece.offset < lines.size()) {
     if (slice_.size() == kSliceMessages) return;
     const size_t end = std::min(lines.find('\n', piece.offset), lines.size());
-    slice_.push_back({piece.topic, block.payload.sub(piece.offset, end - piece.offset), 1, false, 0, {}});
+    event::EventId id = block.id;
+    if (!block.atomic()) {
+      id.first += piece.offset;
+      id.last = block.id.first + end + 1;
+    }
+    pass_on(piece, id, block.payload.sub(piece.offset, end - piece.offset));
+    const auto [position, part] = piece.place();
+    slice_.push_back({piece.topic,
+                      block.payload.sub(piece.offset, end - piece.offset),
+                      1,
+                      false,
+                      0,
+                      {},
+                      {},
+                      batch_->stream,
+                      position,
+                      part});
     piece.offset = end + 1;
   }
   pieces_.pop_front();
+}
+
+void MqttTarget::pass_on(const Piece& piece, event::EventId id, Slice payload) {
+  if (!tap_ || !tap_->wants(piece.topic)) return;
+  event::Block one = piece.block;
+  one.newline_added = one.truncated = one.piece = false;
+  one.id = id;
+  one.events = 1;
+  if (one.kind == event::BlockKind::lines) one.qos = 1;
+  one.payload = std::move(payload);
+  passing_.push_back({std::move(one), piece.topic});
+}
+
+/// The node's own routes first, durably: whatever commits the cursor, nothing of the event is missing then, and what a
+/// full spool refuses is not delivered twice here (amendment 21).
+void MqttTarget::pass_on_slice() {
+  if (passing_.empty()) return publish_slice();
+  std::vector<PassedOn> now = std::exchange(passing_, {});
+  outstanding_ = now.size();
+  for (PassedOn& p : now) {
+    auto again = std::make_shared<PassedOn>(p);
+    const bool taken = tap_->pass_on(std::move(p.block), p.topic, source_.route(),
+                                     [this, alive = alive_, again](const Result<>& outcome) {
+                                       if (!*alive) return;
+                                       if (!outcome) passing_.push_back(std::move(*again));
+                                       passed_on();
+                                     });
+    if (!taken) passed_on();
+  }
+}
+
+void MqttTarget::passed_on() {
+  if (--outstanding_ > 0) return;
+  if (passing_.empty()) return publish_slice();
+  wait_and([this] { pass_on_slice(); });
+}
+
+void MqttTarget::wait_and(port::Task then) {
+  log_warn("mqtt_target_waits", {{"route", source_.route()}});
+  retry_->start(kRetryAfter, std::move(then));
 }
 
 /// All of the slice at once, so that the broker spreads it in one turn. What it cannot take now is tried again, after
@@ -138,17 +229,20 @@ void MqttTarget::answered(size_t index, const Result<>& outcome) {
   if (!outcome) refused_.push_back(index);
   if (--outstanding_ > 0) return;
   if (refused_.empty()) return next_slice();
-  log_warn("mqtt_target_waits", {{"route", source_.route()}});
   std::ranges::sort(refused_);
   std::vector<port::Message> again;
   for (size_t i : std::exchange(refused_, {})) again.push_back(std::move(slice_[i]));
   slice_ = std::move(again);
-  retry_->start(kRetryAfter, [this] { publish_slice(); });
+  wait_and([this] { publish_slice(); });
 }
 
 void MqttTarget::finish() {
-  source_.advanced(batch_->stream, batch_->last, batch_->events, 0);
-  source_.far_advanced(batch_->stream, batch_->last);
+  if (sink_.remembers()) {
+    settle(batch_->last, batch_->events, [this] { soon(); });
+  } else {
+    source_.advanced(batch_->stream, batch_->last, batch_->events, 0);
+    source_.far_advanced(batch_->stream, batch_->last);
+  }
   batch_.reset();
   soon();
 }
