@@ -6,6 +6,7 @@
 #include <barrier>
 #include <thread>
 
+#include "io/clock.h"
 #include "io/disk_queue.h"
 #include "io/signals.h"
 #include "io/test_network.h"
@@ -86,6 +87,50 @@ TEST(Loop, destroys_what_was_posted_and_never_run) {
     loop.post([owned] {});
   }
   EXPECT_EQ(owned.use_count(), 1);
+}
+
+// Reading the clock costs more than routing a message; between two handlers it must go on.
+TEST(Loop, time_stands_still_in_a_handler_and_goes_on_with_the_next) {
+  IoLoop loop;
+  std::vector<Instant> seen;
+  auto look = [&] {
+    const Instant first = loop.now();
+    const Instant real = steady_now();
+    while (steady_now() - real < 1ms) continue;
+    EXPECT_EQ(loop.now(), first);
+    seen.push_back(first);
+  };
+  loop.post(look);
+  loop.post(look);
+  PH_EXPECT_SOON(loop, seen.size() == 2);
+  EXPECT_GE(seen[1] - seen[0], 1ms);
+  const Instant outside = loop.now();
+  EXPECT_GE(outside - seen[1], 1ms) << "outside of handlers it is the time";
+}
+
+// The descriptor is watched level-triggered: input that nobody wants now must not come again and again.
+TEST(Loop, rests_while_a_paused_connection_has_input_and_an_end) {
+  IoLoop loop;
+  Server server(loop, {}, [](Recorder& there) {
+    there.at_data = [&there](port::Connection& connection, ByteView bytes) {
+      if (there.data.empty()) connection.pause_reading(true);
+      there.data += bytes;
+      return port::Consumed{bytes.size(), 0};
+    };
+  });
+  auto client = std::make_unique<Recorder>();
+  client->connection = loop.connect(server.at(), {}, *client);
+  client->connection->send_copy("early");
+  PH_EXPECT_SOON(loop, server.clients.size() == 1 && server.clients[0]->data == "early");
+  client->connection->send_copy("late");
+  PH_EXPECT_SOON(loop, client->connection->unsent_bytes() == 0);
+  client.reset();  // closes: the paused end has input and its end
+  const uint64_t turns = loop.counters().turns.value();
+  loop.run_until([] { return false; }, 50ms);
+  EXPECT_LT(loop.counters().turns.value() - turns, 20);
+  server.clients[0]->connection->pause_reading(false);
+  PH_EXPECT_SOON(loop, server.clients[0]->closed.has_value());
+  EXPECT_EQ(server.clients[0]->data, "earlylate");
 }
 
 TEST(Timer, fires_in_order_of_time) {
