@@ -310,8 +310,11 @@ Result<> Node::open_spools(Running& r) {
         s.sources.push_back(std::move(made));
       }
     }
-    taps.push_back(
-        {route.name, route.category, s.log.get(), [&s] { return s.full(); }, route.ack == settings::Ack::far});
+    taps.push_back({.name = route.name,
+                    .category = route.category,
+                    .log = s.log.get(),
+                    .full = [&s] { return s.full(); },
+                    .far = route.ack == settings::Ack::far});
   }
   if (std::any_of(settings_.routes.begin(), settings_.routes.end(), [](const auto& x) { return !x.topics.empty(); }))
     r.tap = std::make_unique<relay::Tap>(
