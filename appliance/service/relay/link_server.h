@@ -20,6 +20,7 @@
 #include "port/loop.h"
 #include "port/network.h"
 #include "service/relay/intake.h"
+#include "service/relay/twin_watch.h"
 
 namespace ph::relay {
 
@@ -56,6 +57,8 @@ class LinkServer {
   void stop();
   port::Endpoint local() const;
   LinkServerStats stats() const;
+  /// Nodes that go by one id.
+  std::vector<Twins> twins() const { return twins_.twins(loop_.now()); }
 
  private:
   class Session;
@@ -76,6 +79,7 @@ class LinkServer {
   link::Decompressor decompressor_;
   std::unique_ptr<port::Timer> ticker_;
   LinkServerStats stats_;
+  TwinWatch twins_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
