@@ -12,6 +12,8 @@
 #include <sstream>
 
 #include "cli.h"
+
+#include "core/security/saslprep.h"
 #include "core/settings/units.h"
 #include "io/clock.h"
 #include "io/crypto.h"
@@ -125,6 +127,9 @@ std::optional<security::User> user_of(const Options& o) {
     say(kInvalid, {kBadInput, password ? "a password has 1 to 65535 bytes" : "the two are not the same"});
     return std::nullopt;
   }
+  if (const auto prepared = security::saslprep(*password); !prepared)
+    fmt::print(stderr, "note: SCRAM has no form for this password, {}; all other ways to log in take it\n",
+               prepared.error().detail);
   return broker::make_user(io::MbedCrypto(), *password, o.iterations, o.superuser);
 }
 

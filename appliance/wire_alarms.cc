@@ -130,6 +130,10 @@ void Node::add_spool_alarms(std::vector<admin::Alarm>& to) const {
 }
 
 void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
+  if (link_server_)
+    for (const relay::Twins& t : link_server_->twins())
+      add(to, "node_id_twice", "node " + t.node.hex(),
+          t.one + " and " + t.other + " have the same node id and take each other's place: was a data_dir copied?");
   for (const auto& u : upstreams_) {
     relay::UpstreamStatus s = u->status();
     for (const link::ReceiverStatus& r : s.receivers)

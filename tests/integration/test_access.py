@@ -501,6 +501,15 @@ def test_scram_as_another_implementation_speaks_it(gateway):
     assert client.again() == (14, 0x87)
     assert Scram(node, b"sam", b"pen").connect() == 0x87
     assert Scram(node, b"nobody", b"pencil").connect() == 0x87
+    # RFC 4013: one form of a name and a password, whichever way they are typed; what has none is refused.
+    cli(node, "users", "add", "J\u00fcrgen", "-p", "two\u00a0words\u00ad")
+    assert Scram(node, "J\u00fc\u00adrgen".encode(), b"two words").connect() == 0
+    assert Scram(node, "Ju\u0308rgen".encode(), b"two words").connect() == 0x87
+    assert "RFC 4013: write \"sam\"" in cli(node, "users", "add", "s\u00adam", "-p", "x", code=2)
+    assert "normal form KC, U+FF41" in cli(node, "users", "add", "\uff41", "-p", "x", code=2)
+    cli(node, "users", "add", "emo", "-p", "\U0001f600")
+    assert pub(node, user="emo:\U0001f600")[0] == 0
+    assert Scram(node, b"emo", "\U0001f600".encode()).connect() == 0x87
 
 
 # --- tokens

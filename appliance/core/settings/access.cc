@@ -282,8 +282,9 @@ Key<Rule> topics_key() {
               if (!f.expect(item, Value::Kind::string, "an array of strings only")) continue;
               const ByteView subject = security::subject_of(item.text);
               if (subject.size() != item.text.size())
-                f.error(item.place, f.name() + ": " + in_quotes(item.text.substr(0, 80)) + " fits nothing",
-                        "rules see the topic itself: write " + in_quotes(subject.empty() ? "#" : subject.substr(0, 80)));
+                f.error(
+                    item.place, f.name() + ": " + in_quotes(item.text.substr(0, 80)) + " fits nothing",
+                    "rules see the topic itself: write " + in_quotes(subject.empty() ? "#" : subject.substr(0, 80)));
               else if (auto topic = security::parse_topic_rule(item.text))
                 row.topics.push_back(std::move(*topic));
               else

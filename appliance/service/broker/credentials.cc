@@ -1,6 +1,7 @@
 #include "service/broker/credentials.h"
 
 #include "core/security/base64.h"
+#include "core/security/saslprep.h"
 
 namespace ph::broker {
 namespace {
@@ -29,10 +30,12 @@ security::User make_user(const port::Crypto& crypto, ByteView password, uint32_t
   user.hash.iterations = iterations;
   user.hash.salt = crypto.random(security::kSaltBytes);
   user.hash.digest = password_digest(crypto, user.hash, password);
+  const auto prepared = security::saslprep(password);
+  if (!prepared) return user;
   security::ScramSecret& scram = user.scram.emplace();
   scram.iterations = kScramIterations;
   scram.salt = crypto.random(security::kSaltBytes);
-  const std::string salted = crypto.pbkdf2(Hash::sha256, password, scram.salt, scram.iterations);
+  const std::string salted = crypto.pbkdf2(Hash::sha256, *prepared, scram.salt, scram.iterations);
   scram.stored_key = crypto.digest(Hash::sha256, crypto.hmac(Hash::sha256, salted, "Client Key"));
   scram.server_key = crypto.hmac(Hash::sha256, salted, "Server Key");
   return user;

@@ -14,7 +14,8 @@ namespace ph::broker {
 /// The digest of a password under a hash's scheme and salt.
 std::string password_digest(const port::Crypto& crypto, const security::PasswordHash& like, ByteView password);
 
-/// A user of this password, with a fresh salt.
+/// A user of this password, with a fresh salt. A password that SCRAM has no form for (core/security/saslprep.h) is good
+/// for all but SCRAM.
 security::User make_user(const port::Crypto& crypto, ByteView password, uint32_t iterations, bool superuser);
 
 /// Whether the proof shows that the client knows the password (RFC 5802 3).

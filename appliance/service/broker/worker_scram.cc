@@ -2,6 +2,7 @@
 // A few hashes a message: nothing here is slow; what is slow was done when the user was made.
 #include "base/log.h"
 #include "core/security/base64.h"
+#include "core/security/saslprep.h"
 #include "service/broker/credentials.h"
 #include "service/broker/scram_exchange.h"
 #include "service/broker/worker.h"
@@ -20,6 +21,9 @@ std::unique_ptr<ScramExchange> begin(const port::Crypto& crypto, const security:
                                      const std::string& secret) {
   auto first = security::parse_scram_first(message);
   if (!first) return nullptr;
+  auto prepared = security::saslprep(first->username);
+  if (!prepared) return nullptr;
+  first->username = std::move(*prepared);
   auto exchange = std::make_unique<ScramExchange>();
   exchange->first = std::move(*first);
   const security::User* user = policy.user(exchange->first.username);

@@ -188,6 +188,11 @@ class LinkServer::Session : public port::ConnectionHandler,
     if (hello.target.empty()) return refuse("HELLO without a target: the connecting side is the sender");
     target_ = link::target_hash(hello.target);
     ready_ = true;
+    if (server_.twins_.note(hello.node, hello.incarnation, hello.name + " at " + peer(), heard_))
+      log_error("node_id_twice", {{"node_id", hello.node.hex()},
+                                  {"node", hello.name},
+                                  {"peer", peer()},
+                                  {"effect", "two nodes with one id take turns: was a data_dir copied?"}});
     server_.introduced(*this);
     log_info("link_session_opened",
              {{"peer", peer()}, {"node", hello.name}, {"site", hello.site}, {"target", hello.target}});

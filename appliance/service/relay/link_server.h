@@ -21,6 +21,7 @@
 #include "port/network.h"
 #include "service/relay/intake.h"
 #include "service/relay/staging.h"
+#include "service/relay/twin_watch.h"
 
 namespace ph::relay {
 
@@ -58,6 +59,8 @@ class LinkServer {
   void stop();
   port::Endpoint local() const;
   LinkServerStats stats() const;
+  /// Nodes that go by one id.
+  std::vector<Twins> twins() const { return twins_.twins(loop_.now()); }
 
  private:
   class Session;
@@ -79,6 +82,7 @@ class LinkServer {
   link::Decompressor decompressor_;
   std::unique_ptr<port::Timer> ticker_;
   LinkServerStats stats_;
+  TwinWatch twins_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -2,6 +2,7 @@
 
 #include "base/log.h"
 #include "core/security/records.h"
+#include "core/security/saslprep.h"
 
 namespace ph::access {
 namespace {
@@ -110,6 +111,10 @@ void AccessStore::put_user(std::string name, security::User user, Done done) {
 
 void AccessStore::add_user(std::string name, security::User user, Done done) {
   if (!security::username_valid(name)) return done(fail(errors::invalid, "no valid user name"));
+  // Two names that look alike must not be two users, and SCRAM would find one of them only.
+  if (const auto prepared = security::saslprep(name); !prepared || *prepared != name)
+    return done(fail(errors::invalid, "the user name is not in the form of RFC 4013: " +
+                                          (prepared ? "write \"" + *prepared + "\"" : prepared.error().detail)));
   if (users_.contains(name)) return done(fail(errors::exists, name));
   if (users_.size() >= security::kUsersMax) return done(fail(errors::full, "too many users"));
   put_user(std::move(name), std::move(user), std::move(done));
