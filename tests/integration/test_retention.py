@@ -42,7 +42,7 @@ def test_old_chunks_and_what_is_too_much_go_and_are_counted_by_reason(net):
 
 def test_a_category_over_its_quota_waits_and_the_others_go_on(net):
     far = net.receiver("far", category=[{"match": ["greedy"], "quota": "1MiB", "chunk_max": "100KiB"}])
-    edge = net.edge("edge", [far], upstream={"window": "512KiB"})
+    edge = net.edge("edge", [far])
     net.start()
     for n in range(20):
         writers.append_lines(edge.source_dir / f"greedy/{n:02}.log", f"g{n}", 0, 1000)

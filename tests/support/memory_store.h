@@ -53,14 +53,6 @@ class MemoryStore : public port::KeyedStore {
     return {};
   }
 
-  /// Everything is gone, as when somebody deletes the folder.
-  void wipe() {
-    std::lock_guard lock(mutex_);
-    now_.clear();
-    durable_.clear();
-    unsynced_.clear();
-  }
-
   /// Power cut: a random prefix of the unsynced batches survives, the rest is gone.
   void cut_power(Random& random) {
     std::lock_guard lock(mutex_);

@@ -72,8 +72,7 @@ bool take(Reader& r, uint8_t version, ChunkEntry& entry) {
   known = take(r, version, entry.reserved_compression) && known;
   auto left = r.fixed<uint8_t>();
   if (left > kAbandonedMax) return false;
-  for (; left > 0 && r.ok(); --left)
-    known = take(r, version, entry.abandoned.emplace_back()) && known;
+  for (; left > 0 && r.ok(); --left) known = take(r, version, entry.abandoned.emplace_back()) && known;
   return known;
 }
 

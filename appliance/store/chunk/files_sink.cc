@@ -150,6 +150,8 @@ void SinkImpl::append(const event::Block& block) {
     c.lines.emplace_back(to_json_line(block));
   for (size_t i = before; i < c.lines.size(); ++i) c.pending_bytes += c.lines[i].size();
   pending_bytes_ += c.pending_bytes - bytes_before;
+  c.promised_bytes += c.pending_bytes - bytes_before;
+  promised_bytes_ += c.pending_bytes - bytes_before;
   pending_events_ += block.events;
   queue(c);
   committer_.touch(*this);
@@ -224,11 +226,13 @@ void SinkImpl::finished(const Result<>& outcome) {
   else
     fail_group(group, outcome.error());
   took_looks(group);
-  if (outcome)
-    for (size_t i = 0; i < group.categories.size(); ++i) {
-      group.categories[i]->stored_bytes += group.category_bytes[i];
-      stored_bytes_ += group.category_bytes[i];
-    }
+  for (size_t i = 0; i < group.categories.size(); ++i) {
+    const uint64_t bytes = group.category_bytes[i];
+    group.categories[i]->promised_bytes -= bytes;
+    promised_bytes_ -= bytes;
+    group.categories[i]->stored_bytes += outcome ? bytes : 0;
+    stored_bytes_ += outcome ? bytes : 0;
+  }
   chunk_counters_ = chunk_writer_.counters();
   plain_counters_ = plain_writer_.counters();
   plain_trouble_ = plain_writer_.trouble();

@@ -13,7 +13,8 @@
 // or frame of their own from each group, so a committed size always ends one (compressor.h).
 //
 // Retention and quotas (retention.h) rest on looks at the directories, a few categories a group. A quota is checked
-// against the last look and what was written since: it may be exceeded by what is on its way.
+// against the last look and what was appended since: it may be exceeded by one frame of lines, and what others put
+// there.
 //
 // Store keys: f/c/<category> (category_entry.h), f/journal (journal.h), f/totals: u8 version (2), u64 each of events,
 // bytes, chunks, rejected, cut bytes, expired chunks and bytes, chunks and bytes over max, over quota; u32 CRC-32C.

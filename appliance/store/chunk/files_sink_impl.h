@@ -22,8 +22,9 @@ struct Category {
   bool scheduled = false;     // stands in the rotation queue
   std::string_view fault;     // why it can never be written
   uint64_t pending_bytes = 0;
-  uint64_t stored_bytes = 0;  // of its files, as of the last look, and what was written since
-  Holding holding;            // as of the last look
+  uint64_t promised_bytes = 0;  // appended, and neither durable nor failed
+  uint64_t stored_bytes = 0;    // of its files, as of the last look, and what was written since
+  Holding holding;              // as of the last look
   std::vector<Slice> lines;
   ChunkCategory chunks;
   PlainCategory plain;
@@ -167,7 +168,8 @@ class SinkImpl final : public FilesSink {
   bool looking_ = false;       // between begin_looks() and end_looks()
   bool removed_all_ = true;    // nothing was left that a rule wants gone
   uint64_t stored_bytes_ = 0;  // of all categories' files
-  uint64_t over_quota_ = 0;    // since the last stored totals
+  uint64_t promised_bytes_ = 0;
+  uint64_t over_quota_ = 0;  // since the last stored totals
 
   // Disk thread.
   OpenFiles open_files_;

@@ -22,8 +22,8 @@ bool SinkImpl::watched(const Category& c) const {
 
 /// The quota that its lines would exceed; empty: none.
 std::string_view SinkImpl::used_up(const Category& c) const {
-  if (c.options->quota && c.stored_bytes >= *c.options->quota) return kOneUsedUp;
-  if (options_.quota && stored_bytes_ >= *options_.quota) return kAllUsedUp;
+  if (c.options->quota && c.stored_bytes + c.promised_bytes >= *c.options->quota) return kOneUsedUp;
+  if (options_.quota && stored_bytes_ + promised_bytes_ >= *options_.quota) return kAllUsedUp;
   return {};
 }
 

@@ -142,6 +142,16 @@ TEST_F(Watched, a_category_over_its_quota_waits_until_its_consumer_came) {
   EXPECT_TRUE(f.sink->obstacles().empty());
 }
 
+TEST_F(Watched, a_quota_counts_what_is_on_its_way) {
+  use({.masks = {"c"}, .quota = 100});
+  auto line = lines_block("c", std::string(99, 'x') + "\n");
+  f.sink->append(line);
+  EXPECT_EQ(f.sink->obstacle("c"), "the category's quota is used up") << "before it is durable";
+  f.files.capacity = f.files.used();
+  f.loop->run_posted();
+  EXPECT_EQ(f.sink->obstacle("c"), "") << "its group failed";
+}
+
 TEST_F(Watched, a_quota_counts_what_was_there_before_the_start) {
   write_chunk("c", 100);
   use({.mode = FileMode::chunks, .quota = 50});
