@@ -161,6 +161,7 @@ class Node {
   admin::Status status();
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
+  void fill_spools(admin::Status& s) const;
   void fill_services(admin::Status& s) const;
   void fill_transport(admin::Numbers& to) const;
 

@@ -60,6 +60,7 @@ admin::Status Node::status() {
   s.alarms = alarms_.list();
   fill_routes(s);
   fill_upstreams(s);
+  fill_spools(s);
   fill_services(s);
   return s;
 }
@@ -136,7 +137,8 @@ void Node::fill_transport(admin::Numbers& to) const {
   }
 }
 
-void Node::fill_services(admin::Status& s) const {
+/// What waits on disk, what was given up of it, and what peers gave up.
+void Node::fill_spools(admin::Status& s) const {
   for (size_t i = 0; i < spools_.size(); ++i) {
     if (!spools_[i].log) continue;
     const std::string& route = settings_.routes[i].name;
@@ -150,6 +152,12 @@ void Node::fill_services(admin::Status& s) const {
   }
   for (const auto& [route, c] : desk_->counters())
     s.dead_letters.push_back({route, c.retried, c.retried_events, c.dropped, c.dropped_events});
+  if (intake_)
+    for (const relay::GapSeen& g : intake_->gaps())
+      s.gaps.push_back({g.sender.hex(), g.stream.value, g.range.first, g.range.last, g.events, g.reason, g.at});
+}
+
+void Node::fill_services(admin::Status& s) const {
   if (agent_) {
     agent::AgentStats a = agent_->stats();
     s.agent = admin::Numbers{{"files", a.generations},
@@ -197,9 +205,6 @@ void Node::fill_services(admin::Status& s) const {
                                 {"streams", intake_->streams()},
                                 {"held_streams", intake_->held_streams()}};
   }
-  if (intake_)
-    for (const relay::GapSeen& g : intake_->gaps())
-      s.gaps.push_back({g.sender.hex(), g.stream.value, g.range.first, g.range.last, g.events, g.reason, g.at});
   if (staging_) {
     const relay::StagingStats staged = staging_->stats();
     for (const auto& [name, n] : {std::pair<std::string_view, uint64_t>{"staged_batches", staged.batches},

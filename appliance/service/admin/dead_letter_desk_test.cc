@@ -37,11 +37,11 @@ struct DeskTest : testing::Test {
     letters = std::make_unique<dead_letter::DeadLetterFiles>("/data/dead", files);
     const std::string name = retry_log_name("r", "fra");
     log = std::move(*spool::SegmentLog::open({.name = name, .directory = "/data/spool/" + name}, files, store, random));
-    desk = std::make_unique<DeadLetterDesk>(DeadLetterDesk::Parts{
-        loop, disk, files, store, *committer, *letters, "/data/dead",
-        [this](const std::string& route, const std::string& target) {
-          return route == "r" && target == "fra" ? log.get() : nullptr;
-        }});
+    desk = std::make_unique<DeadLetterDesk>(
+        DeadLetterDesk::Parts{loop, disk, files, store, *committer, *letters, "/data/dead",
+                              [this](const std::string& route, const std::string& target) {
+                                return route == "r" && target == "fra" ? log.get() : nullptr;
+                              }});
   }
   void crash() {
     loop.run_posted();
