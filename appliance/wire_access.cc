@@ -97,12 +97,26 @@ uint64_t resident_bytes() {
 
 }  // namespace
 
+io::TlsOptions Node::tls_options_of(const settings::HttpServer& server) {
+  io::TlsOptions out;
+  out.ca_file = server.ca;
+  out.ca_may_have_others = server.ca == settings::kSystemAuthorities;
+  return out;
+}
+
+broker::HttpCheckOptions Node::http_options(const settings::HttpServer& from, std::shared_ptr<port::TlsContext> tls) {
+  const auto at = port::parse_endpoint(from.address);  // checked with the settings
+  if (!at) return {};
+  return {*at, from.path, std::move(tls), from.request_timeout, from.requests_max};
+}
+
 void Node::set_listener_access(const settings::Listener& from, broker::ListenerOptions& to) {
   if (from.authn) to.authn = auth_methods(*from.authn);
   to.certificate_as = from.certificate_as == settings::CertificateAs::username   ? broker::CertificateAs::username
                       : from.certificate_as == settings::CertificateAs::clientid ? broker::CertificateAs::client_id
                                                                                  : broker::CertificateAs::nothing;
   to.certificate_field = static_cast<port::CertificateField>(from.certificate_field);
+  to.websocket_origins = from.origins;
   to.connections_rate = from.max_conn_rate;
   to.messages_rate = from.messages_rate;
   to.messages_rate_total = from.messages_rate_total;
@@ -119,9 +133,12 @@ void Node::set_broker_access(broker::BrokerOptions& options) {
   options.channel.enhanced_auth = true;
   options.security.jobs = jobs_.get();
   options.security.tokens = tokens_;
-  if (from.http) {
-    const auto at = port::parse_endpoint(from.http->address);  // checked with the settings
-    if (at) options.security.http = {*at, from.http->path, from.http->request_timeout, from.http->requests_max};
+  if (from.http) options.security.http = http_options(*from.http, tls_http_);
+  if (from.http_authz) {
+    options.security.authorizer = {http_options(*from.http_authz, tls_http_authz_), from.http_authz->cache_ttl,
+                                   from.http_authz->cache_max,
+                                   from.http_authz->on_failure == settings::OnFailure::deny};
+    options.channel.asks_first = true;
   }
   options.security.flapping = {from.flapping.enable, from.flapping.max_count, from.flapping.window_time};
   options.security.on_flapping = [this, ban_time = from.flapping.ban_time](const std::string& client_id) {
@@ -192,6 +209,13 @@ Result<std::shared_ptr<const security::PskKeys>> read_psk(const settings::Settin
 Result<> Node::open_access() {
   PH_ASSIGN(AccessMaterial material, read_access(settings_.broker.access));
   tokens_ = std::move(material.tokens);
+  const settings::Access& from = settings_.broker.access;
+  if (from.http && from.http->tls) {
+    PH_ASSIGN(tls_http_, io::make_tls_client(tls_options_of(*from.http)));
+  }
+  if (from.http_authz && from.http_authz->tls) {
+    PH_ASSIGN(tls_http_authz_, io::make_tls_client(tls_options_of(*from.http_authz)));
+  }
   access_ = std::make_unique<access::AccessStore>(loop_, *disk_, *store_, std::move(material.policy),
                                                   [this](const security::PolicyPtr& policy) {
                                                     policy_ = policy;

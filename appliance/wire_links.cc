@@ -1,5 +1,6 @@
 // The node's links, both protocols: where it sends and from whom it takes.
 #include <algorithm>
+#include <ctime>
 
 #include "wire_node.h"
 
@@ -13,6 +14,31 @@ Result<std::vector<relay::UpstreamOptions::Address>> addresses_of(const settings
     out.push_back({endpoint, a.weight});
   }
   return out;
+}
+
+static_assert(static_cast<int>(settings::LinkCompress::automatic) == static_cast<int>(link::Compress::automatic));
+
+std::optional<link::HashRule> hash_rule(const settings::Balance& from) {
+  using By = link::HashRule::By;
+  switch (from.by) {
+    case settings::Balance::By::round_robin:
+      return std::nullopt;
+    case settings::Balance::By::hash_prefix:
+      return link::HashRule{By::prefix, from.text, 0};
+    case settings::Balance::By::hash_regex:
+      return link::HashRule{By::regex, from.text, 0};
+    case settings::Balance::By::hash_topic_level:
+      return link::HashRule{By::topic_level, {}, from.level};
+  }
+  return std::nullopt;
+}
+
+/// Minute of the day where the node is.
+uint32_t local_minute(WallTime now) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  return static_cast<uint32_t>(local.tm_hour * 60 + local.tm_min);
 }
 
 /// Whether it makes a difference under which category an event comes. Published under its topic, it makes none.
@@ -35,6 +61,11 @@ Result<> Node::open_upstream(const settings::Upstream& from) {
   options.addresses = std::move(addresses);
   if (from.tls.value_or(false)) options.tls = tls_;
   options.server_name = from.server_name;
+  options.connections = from.connections;
+  options.compress = static_cast<link::Compress>(from.compress);
+  options.hash = hash_rule(from.balance);
+  if (from.rate.bounded())
+    options.rate = [schedule = from.rate](WallTime now) { return schedule.at(local_minute(now)); };
   options.window_bytes = from.window.value;
   options.connect_timeout = from.connect_timeout;
   options.request_timeout = from.request_timeout;
@@ -55,7 +86,7 @@ void Node::open_lsd_upstream(const settings::Upstream& from, std::vector<relay::
   options.window_bytes = from.window.value;
   options.connect_timeout = from.connect_timeout;
   options.request_timeout = from.request_timeout;
-  options.gzip = from.compress == settings::Compress::gzip;
+  options.gzip = from.compress == settings::LinkCompress::gzip;
   for (const auto& r : settings_.routes)
     if (r.format == settings::MessageFormat::json) options.json_routes.push_back(r.name);
   lsd_upstreams_.push_back(std::make_unique<relay::LsdUpstream>(std::move(options), loop_, loop_, *store_, *committer_,
@@ -75,6 +106,7 @@ Result<> Node::open_receiver() {
   relay::IntakeOptions intake{
       .self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl, .seen = seen_.get()};
   intake.routes = intake_routes();
+  intake.room = [this] { return data_floor_->room(); };
   // Settings without a default route are refused, so every category has one.
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
   intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
@@ -97,6 +129,7 @@ Result<> Node::open_lsd_receiver() {
   relay::LsdServerOptions options{
       .bind = at, .self = id_, .routes = intake_routes(), .connections_max = settings_.receiver->connections_max};
   options.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
+  options.room = [this] { return data_floor_->room(); };
   lsd_server_ =
       std::make_unique<relay::LsdServer>(std::move(options), loop_, loop_, *store_, *committer_, files_sink_.get());
   return lsd_server_->load();

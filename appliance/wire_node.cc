@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "host/notify.h"
 #include "io/clock.h"
+#include "io/descriptor_limit.h"
 #include "io/random_seed.h"
 
 namespace ph {
@@ -21,13 +22,16 @@ constexpr Duration kShutdownBound =
 static_assert(static_cast<int>(settings::Compress::gzip) == static_cast<int>(chunk::Compression::gzip));
 static_assert(static_cast<int>(settings::Compress::zstd) == static_cast<int>(chunk::Compression::zstd));
 
-chunk::CategoryOptions category_options(const settings::Category& from) {
+chunk::CategoryOptions category_options(const settings::Receiver& receiver, const settings::Category& from) {
   chunk::CategoryOptions out;
   out.masks = from.match;
   out.mode = from.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks;
   out.chunk_max = from.chunk_max.value;
   out.chunk_interval = from.chunk_interval;
   out.compression = static_cast<chunk::Compression>(from.compress);
+  out.retention = {.keep = from.keep ? from.keep : receiver.keep, .max = {}};
+  if (from.max) out.retention.max = from.max->value;
+  if (from.quota) out.quota = from.quota->value;
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
   return out;
 }
@@ -54,12 +58,6 @@ spool::Overflow overflow(settings::Full from) {
       return spool::Overflow::drop_newest;
   }
   return spool::Overflow::keep_all;
-}
-
-std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
-  std::vector<route::Rule> out;
-  for (const auto& r : routes) out.push_back({r.categories, r.topics});
-  return out;
 }
 
 // One list, of which a room of the same floor cannot include the other's.
@@ -111,7 +109,38 @@ std::string boot_id(port::Files& files) {
 
 }  // namespace
 
-Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(rules(settings_.routes)) {}
+std::vector<route::Rule> route_rules(const std::vector<settings::Route>& routes) {
+  std::vector<route::Rule> out;
+  for (const auto& r : routes) out.push_back({r.categories, r.topics});
+  return out;
+}
+
+agent::AgentOptions agent_options(const settings::Settings& settings, port::Files& files) {
+  const settings::Agent& from = *settings.agent;
+  agent::AgentOptions options;
+  options.directory = from.dir;
+  options.line_max = from.line_max.value;
+  options.oversize = oversize(from.line_oversize);
+  options.rotate_bytes = from.rotate_size.value;
+  options.rotate_age = from.rotate_age;
+  options.grace = from.delete_grace;
+  options.rescan = from.rescan_interval;
+  options.boot_id = boot_id(files);
+  for (const auto& r : settings.routes) {
+    agent::RouteOptions& route = options.routes.emplace_back();
+    route.name = r.name;
+    for (const auto& t : r.to) {
+      auto& target = route.targets.emplace_back();
+      target.name = t.name();
+      target.wants_far = r.ack == settings::Ack::far;
+      for (const auto& u : settings.upstreams)
+        if (u.name == target.name) target.live_share = u.live_share;
+    }
+  }
+  return options;
+}
+
+Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(route_rules(settings_.routes)) {}
 
 Node::~Node() {
   // Whatever remains after a failed open(): the loops of the broker stop before what they call goes.
@@ -143,7 +172,19 @@ Result<> Node::open() {
   PH_TRY(open_receiver());
   PH_TRY(open_lsd_receiver());
   watch_far();
+  warn_of_limits();
   return {};
+}
+
+/// What the configuration promises and the system will not keep.
+void Node::warn_of_limits() const {
+  uint64_t wanted = settings_.receiver && !settings_.receiver->link.empty() ? settings_.receiver->connections_max : 0;
+  for (const auto& l : settings_.listeners) wanted += l.connections_max;
+  const size_t limit = io::descriptor_limit();
+  if (limit == 0 || wanted < io::descriptor_ceiling()) return;
+  log_warn("descriptor_limit_low", {{"descriptors_max", limit},
+                                    {"connections_max", wanted},
+                                    {"effect", "fewer connections than configured; raise LimitNOFILE"}});
 }
 
 Result<> Node::open_identity() {
@@ -151,7 +192,9 @@ Result<> Node::open_identity() {
   PH_TRY(files_.make_directories(dir));
   PH_ASSIGN(store_, io::LevelStore::open(dir + "/store"));
   disk_ = std::make_unique<io::IoDiskQueue>(loop_);
-  committer_ = std::make_unique<commit::Committer>(loop_, *disk_, *store_);
+  PH_ASSIGN(commit::DiskFloor * floor, floor_of(dir));
+  data_floor_ = floor;
+  committer_ = std::make_unique<commit::Committer>(loop_, *disk_, *store_, data_floor_);
   dead_letters_ = std::make_unique<dead_letter::DeadLetterFiles>(dir + "/dead-letters", files_);
   PH_ASSIGN(auto stored, store_->get(kNodeIdKey));
   if (auto id = stored ? NodeId::from_bytes(*stored) : std::nullopt) {
@@ -167,6 +210,15 @@ Result<> Node::open_identity() {
   }
   incarnation_ = loop_.random().next();
   return {};
+}
+
+/// One for each file system: those who write to the same one share its reserve.
+Result<commit::DiskFloor*> Node::floor_of(const std::string& directory) {
+  PH_ASSIGN(auto there, files_.stat(directory));
+  if (!there) return fail(port::file_errors::not_found, directory);
+  auto& floor = floors_[there->device];
+  if (!floor) floor = std::make_unique<commit::DiskFloor>(loop_, files_, directory, settings_.node.disk_reserve.value);
+  return floor.get();
 }
 
 Result<> Node::lock(const std::string& directory, const std::string& use) {
@@ -201,7 +253,14 @@ Result<> Node::open_files_sink() {
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";
   options.categories_max = settings_.receiver->categories_max;
-  for (const auto& c : settings_.receiver->categories) options.categories.push_back(category_options(c));
+  const settings::Receiver& from = *settings_.receiver;
+  if (from.max) options.max = from.max->value;
+  if (from.quota) options.quota = from.quota->value;
+  options.over_quota =
+      from.over_quota == settings::OverQuota::block ? chunk::OverQuota::block : chunk::OverQuota::refuse;
+  for (const auto& c : from.categories) options.categories.push_back(category_options(from, c));
+  options.categories.push_back(category_options(from, {}));  // the rest
+  PH_ASSIGN(options.floor, floor_of(options.directory));
   PH_ASSIGN(files_sink_, chunk::FilesSink::open(std::move(options), loop_, files_, *store_, *committer_));
   return {};
 }
@@ -220,8 +279,13 @@ Result<> Node::open_spools() {
   std::map<std::string, std::vector<std::string>> with_log;
   for (const settings::Route& r : settings_.routes) {
     RouteSpool& s = spools_.emplace_back();
+    for (const auto& t : r.to) {
+      PH_TRY(open_retry_queue(r.name, t.name(), passes_far_on || r.ack == settings::Ack::far));
+      with_log[admin::retry_log_name(r.name, t.name())] = {t.name()};
+    }
     if (!needs_log(r)) continue;
-    spool::SegmentLogOptions options{.name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name};
+    spool::SegmentLogOptions options{
+        .name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name, .floor = data_floor_};
     // Whole segments are what is deleted: a small bound needs small ones.
     if (r.spool.max)
       options.segment_bytes = std::clamp<uint64_t>(r.spool.max->value / 8, 64 * 1024, limits::kSegmentBytes);
@@ -248,28 +312,34 @@ Result<> Node::open_spools() {
     }
     with_log[r.name] = std::move(targets);
   }
+  desk_ = std::make_unique<admin::DeadLetterDesk>(admin::DeadLetterDesk::Parts{
+      loop_, *disk_, files_, *store_, *committer_, *dead_letters_, settings_.node.data_dir + "/dead-letters",
+      [this](const std::string& route, const std::string& target) -> spool::SegmentLog* {
+        for (const RetryQueue& q : retry_queues_)
+          if (q.route == route && q.target == target) return q.log.get();
+        return nullptr;
+      }});
   PH_ASSIGN(orphans_, spool::find_orphans(files_, *store_, settings_.node.data_dir + "/spool", with_log));
+  return {};
+}
+
+Result<> Node::open_retry_queue(const std::string& route, const std::string& target, bool wants_far) {
+  RetryQueue q{route, target, {}, {}, {}};
+  const std::string name = admin::retry_log_name(route, target);
+  PH_ASSIGN(q.log, spool::SegmentLog::open({.name = name, .directory = settings_.node.data_dir + "/spool/" + name},
+                                           files_, *store_, loop_.random()));
+  q.retention = std::make_unique<spool::LogRetention>(*q.log, std::vector{target});
+  spool::LogSourceOptions source{.route = route, .target = target, .wants_far = wants_far};
+  PH_ASSIGN(q.source,
+            spool::LogSource::open(std::move(source), *q.log, *q.retention, loop_, *disk_, *store_, *dead_letters_));
+  retry_queues_.push_back(std::move(q));
   return {};
 }
 
 Result<> Node::open_agent() {
   if (!settings_.agent) return {};
-  const settings::Agent& from = *settings_.agent;
-  PH_TRY(lock(from.dir, "agent.dir"));
-  agent::AgentOptions options;
-  options.directory = from.dir;
-  options.line_max = from.line_max.value;
-  options.oversize = oversize(from.line_oversize);
-  options.rotate_bytes = from.rotate_size.value;
-  options.rotate_age = from.rotate_age;
-  options.grace = from.delete_grace;
-  options.rescan = from.rescan_interval;
-  options.boot_id = boot_id(files_);
-  for (const auto& r : settings_.routes) {
-    agent::RouteOptions& route = options.routes.emplace_back();
-    route.name = r.name;
-    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
-  }
+  PH_TRY(lock(settings_.agent->dir, "agent.dir"));
+  agent::AgentOptions options = agent_options(settings_, files_);
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);
   };
@@ -294,7 +364,7 @@ Result<> Node::open_broker() {
     for (size_t i = 0; i < settings_.routes.size(); ++i) {
       const auto& r = settings_.routes[i];
       to.push_back({r.name, r.category, spools_[i].log.get(), [this, i] { return spools_[i].full(); },
-                    r.ack == settings::Ack::far});
+                    [this] { return data_floor_->room(); }, r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
         id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,
@@ -335,6 +405,8 @@ std::vector<port::EventSource*> Node::sources_of(const std::string& target) cons
   for (const RouteSpool& spool : spools_)
     for (const auto& s : spool.sources)
       if (s->target() == target) out.push_back(s.get());
+  for (const RetryQueue& q : retry_queues_)
+    if (q.target == target) out.push_back(q.source.get());
   return out;
 }
 
@@ -378,10 +450,10 @@ Result<> Node::open_api() {
 void Node::on_api(const io::HttpRequest& request, const io::HttpAnswer& answer) {
   if (request.method == "GET" && admin::is_status_path(request.target))
     return answer({200, "application/json", admin::to_json(status())});
-  const bool taken = access_api_->handle(
-      request.method, request.target, request.body,
-      [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); });
-  if (!taken) answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
+  const auto late = [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); };
+  if (!desk_->handle(request.method, request.target, request.body, late) &&
+      !access_api_->handle(request.method, request.target, request.body, late))
+    answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
 }
 
 void Node::run() {
@@ -436,11 +508,15 @@ void Node::shut_down() {
   // Shared, since what does not finish within the bound may still answer later.
   auto writing = std::make_shared<size_t>(agent_ ? 1 : 0);
   if (agent_) agent_->stop([writing] { --*writing; });
+  std::vector<spool::LogSource*> sources;
   for (RouteSpool& spool : spools_)
-    for (auto& s : spool.sources) {
-      ++*writing;
-      s->persist_now([writing] { --*writing; });
-    }
+    for (auto& s : spool.sources) sources.push_back(s.get());
+  for (RetryQueue& q : retry_queues_)
+    if (q.log->stats().segments > 0) sources.push_back(q.source.get());  // each costs a sync
+  for (spool::LogSource* s : sources) {
+    ++*writing;
+    s->persist_now([writing] { --*writing; });
+  }
   auto done = [&] {
     return *writing == 0 && (!broker_ || broker_->drained()) && !committer_->busy() && disk_->waiting() == 0;
   };

@@ -27,6 +27,7 @@
 #include "io/posix_files.h"
 #include "io/tls.h"
 #include "service/admin/access_api.h"
+#include "service/admin/dead_letter_desk.h"
 #include "service/admin/drain.h"
 #include "service/admin/status.h"
 #include "service/agent/agent.h"
@@ -47,6 +48,10 @@
 #include "store/spool/orphans.h"
 
 namespace ph {
+
+std::vector<route::Rule> route_rules(const std::vector<settings::Route>& routes);
+/// What [agent] and the routes say. `route_of` is the caller's. Requires settings.agent.
+agent::AgentOptions agent_options(const settings::Settings& settings, port::Files& files);
 
 /// What [tls] says, for a link.
 io::TlsOptions tls_options(const settings::Tls& from);
@@ -107,12 +112,26 @@ class Node {
     bool full() const;
   };
 
+  /// What of a target's dead letters is sent again: a log of its own, since no other target of the route gets it.
+  struct RetryQueue {
+    std::string route;
+    std::string target;
+    std::unique_ptr<spool::SegmentLog> log;
+    std::unique_ptr<spool::LogRetention> retention;
+    std::unique_ptr<spool::LogSource> source;
+  };
+
   Result<> open_identity();
   Result<> lock(const std::string& directory, const std::string& use);
+  Result<commit::DiskFloor*> floor_of(const std::string& directory);
   Result<> open_files_sink();
   Result<> open_tls();
+  /// Who decides over HTTP, both kinds of it.
+  static io::TlsOptions tls_options_of(const settings::HttpServer& server);
+  static broker::HttpCheckOptions http_options(const settings::HttpServer& from, std::shared_ptr<port::TlsContext> tls);
   std::shared_ptr<port::TlsContext> tls_of(const settings::Listener& listener) const;
   Result<> open_spools();
+  Result<> open_retry_queue(const std::string& route, const std::string& target, bool wants_far);
   Result<> open_agent();
   Result<> open_access();
   Result<> open_broker();
@@ -137,6 +156,8 @@ class Node {
   void add_spool_alarms(std::vector<admin::Alarm>& to) const;
   void add_link_alarms(std::vector<admin::Alarm>& to) const;
   void add_broker_alarms(std::vector<admin::Alarm>& to) const;
+  void add_descriptor_alarm(std::vector<admin::Alarm>& to);
+  void warn_of_limits() const;
   admin::Status status();
   void fill_routes(admin::Status& s) const;
   void fill_upstreams(admin::Status& s) const;
@@ -159,15 +180,22 @@ class Node {
   std::unique_ptr<port::Timer> alarm_timer_;
   std::unique_ptr<port::Timer> drain_timer_;
   std::map<std::pair<std::string, std::string>, admin::Drain> drains_;  // by route and target
-  std::shared_ptr<port::TlsContext> tls_;                               // links, both ways
-  std::map<ListenerTls, std::shared_ptr<port::TlsContext>> tls_mqtt_;   // listeners
+  uint64_t accept_pauses_seen_ = 0;
+  Instant accept_paused_at_{};
+  std::shared_ptr<port::TlsContext> tls_;                              // links, both ways
+  std::map<ListenerTls, std::shared_ptr<port::TlsContext>> tls_mqtt_;  // listeners
 
+  std::shared_ptr<port::TlsContext> tls_http_, tls_http_authz_;  // to who decides; null: plain, or nobody does
   std::unique_ptr<access::AccessStore> access_;
   std::unique_ptr<admin::AccessApi> access_api_;
+  std::map<uint64_t, std::unique_ptr<commit::DiskFloor>> floors_;  // by device
+  commit::DiskFloor* data_floor_ = nullptr;
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;
   std::unique_ptr<chunk::FilesSink> files_sink_;
-  std::vector<RouteSpool> spools_;      // by route
+  std::vector<RouteSpool> spools_;  // by route
+  std::vector<RetryQueue> retry_queues_;
+  std::unique_ptr<admin::DeadLetterDesk> desk_;
   std::vector<spool::Orphan> orphans_;  // as of the start
   std::unique_ptr<agent::Agent> agent_;
   io::MbedCrypto crypto_;

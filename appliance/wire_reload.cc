@@ -60,6 +60,8 @@ Result<> Node::reload(const settings::Settings& fresh) {
   PH_ASSIGN(AccessMaterial material, read_access(access));
   PH_ASSIGN(const auto keys, read_psk(next));
   if (tls_) PH_TRY(read(*tls_, tls_options(*next.tls)));
+  if (tls_http_) PH_TRY(read(*tls_http_, tls_options_of(*next.broker.access.http)));
+  if (tls_http_authz_) PH_TRY(read(*tls_http_authz_, tls_options_of(*next.broker.access.http_authz)));
   for (auto& [of, context] : tls_mqtt_) PH_TRY(read(*context, tls_options(next, of, keys)));
 
   for (Change& c : changes) c.context->use(std::move(c.options), std::move(c.material));

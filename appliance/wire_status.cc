@@ -73,6 +73,7 @@ void Node::fill_routes(admin::Status& s) const {
       add(rows[{source->route(), source->target()}], source->counters());
   for (const RouteSpool& spool : spools_)
     for (const auto& source : spool.sources) add(rows[{source->route(), source->target()}], source->counters());
+  for (const RetryQueue& q : retry_queues_) add(rows[{q.route, q.target}], q.source->counters());
   if (lsd_server_)
     for (const auto& [route, c] : lsd_server_->direct_counters()) direct[route].events += c.events;
   for (const auto& [route, c] : direct) {
@@ -117,10 +118,15 @@ void Node::fill_upstreams(admin::Status& s) const {
 void Node::fill_transport(admin::Numbers& to) const {
   using Counters = io::LoopCounters;
   static constexpr std::pair<std::string_view, io::Counter Counters::*> kShown[] = {
-      {"refused_full", &Counters::refused_full},         {"accept_pauses", &Counters::accept_pauses},
-      {"tls_handshakes", &Counters::handshakes},         {"tls_failures", &Counters::handshake_failures},
-      {"websocket_upgrades", &Counters::upgrades},       {"websocket_refused", &Counters::upgrade_failures},
-      {"websocket_faults", &Counters::websocket_faults}, {"proxy_refused", &Counters::proxy_failures},
+      {"refused_full", &Counters::refused_full},
+      {"accept_pauses", &Counters::accept_pauses},
+      {"refused_descriptors", &Counters::refused_descriptors},
+      {"tls_handshakes", &Counters::handshakes},
+      {"tls_failures", &Counters::handshake_failures},
+      {"websocket_upgrades", &Counters::upgrades},
+      {"websocket_refused", &Counters::upgrade_failures},
+      {"websocket_faults", &Counters::websocket_faults},
+      {"proxy_refused", &Counters::proxy_failures},
   };
   for (const auto& [name, counter] : kShown) {
     uint64_t sum = 0;
@@ -136,6 +142,13 @@ void Node::fill_services(admin::Status& s) const {
     spool::SpoolStats x = spools_[i].log->stats();
     s.spool.push_back({route, x.bytes, x.segments, x.first_sequence, x.next_sequence, x.quarantined});
   }
+  for (const RetryQueue& q : retry_queues_) {
+    spool::SpoolStats x = q.log->stats();
+    if (x.segments > 0)
+      s.spool.push_back({q.log->name(), x.bytes, x.segments, x.first_sequence, x.next_sequence, x.quarantined});
+  }
+  for (const auto& [route, c] : desk_->counters())
+    s.dead_letters.push_back({route, c.retried, c.retried_events, c.dropped, c.dropped_events});
   if (agent_) {
     agent::AgentStats a = agent_->stats();
     s.agent = admin::Numbers{{"files", a.generations},
@@ -205,6 +218,13 @@ void Node::fill_services(admin::Status& s) const {
     s.files = admin::Numbers{{"events", f.events},     {"bytes", f.bytes},
                              {"chunks", f.chunks},     {"open_categories", f.open_categories},
                              {"rejected", f.rejected}, {"recovered_cut_bytes", f.recovered_cut_bytes}};
+    for (const auto& [name, n] : {std::pair<std::string_view, uint64_t>{"stored_bytes", f.stored_bytes},
+                                  {"expired_chunks", f.expired.chunks},
+                                  {"expired_bytes", f.expired.bytes},
+                                  {"over_max_chunks", f.over_max.chunks},
+                                  {"over_max_bytes", f.over_max.bytes},
+                                  {"over_quota", f.over_quota}})
+      s.files->emplace_back(name, n);
   }
   if (broker_) {
     broker::BrokerStats b = broker_->stats();

@@ -106,7 +106,8 @@ Result<> TlsMaterial::read_files(const TlsOptions& options) {
   if (!options.ca_file.empty()) {
     // A positive code counts certificates that could not be read: none may be missing unnoticed.
     int code = mbedtls_x509_crt_parse_file(authorities_.get(), options.ca_file.c_str());
-    if (code > 0) return fail(tls_errors::bad_file, options.ca_file + ": a certificate in it is damaged");
+    if (code > 0 && !options.ca_may_have_others)
+      return fail(tls_errors::bad_file, options.ca_file + ": a certificate in it is damaged");
     if (code < 0) return bad_file(options.ca_file, code);
     has_ca_ = true;
   }

@@ -39,6 +39,7 @@ struct TlsOptions {
   PeerCertificate peer = PeerCertificate::required;
   std::shared_ptr<const security::PskKeys> psk;  // of a server: clients may show one of these keys; null: none
   bool tls13_only = false;
+  bool ca_may_have_others = false;  // certificates in ca_file that cannot be read are passed over: a system's bundle
 };
 
 class TlsMaterial;

@@ -212,6 +212,15 @@ def written(value):
     return f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
 
 
+def best_of_others(medians, first, key, more):
+    """(ratio of ours to it, its name); None where there is nothing to compare."""
+    others = {name: figures[key] for name, figures in medians.items() if name != first and figures.get(key, 0) > 0}
+    if not others or key not in medians.get(first, {}):
+        return None
+    best = (max if more else min)(others, key=others.get)
+    return medians[first][key] / others[best], best
+
+
 def show(row, medians, first):
     shown = [each for each in SHOWN if any(each[0] in figures for figures in medians.values())]
     rate = next((f", latency at {figures['rate']:.0f} messages/s" for figures in medians.values() if "rate" in figures), "")
@@ -219,17 +228,26 @@ def show(row, medians, first):
     print(f"  {'':14}" + "".join(f"{heading:>12}" for _, heading, _ in shown))
     for name, figures in medians.items():
         print(f"  {name:14}" + "".join(f"{written(figures[key]) if key in figures else '-':>12}" for key, _, _ in shown))
-    line, named = "", ""
-    for key, _, more in shown:
-        others = {name: figures[key] for name, figures in medians.items() if name != first and figures.get(key, 0) > 0}
-        if not others or key not in medians.get(first, {}):
-            line, named = line + f"{'':12}", named + f"{'':12}"
-            continue
-        best = (max if more else min)(others, key=others.get)
-        line += f"{written(medians[first][key] / others[best]):>12}"
-        named += f"{best[:11]:>12}"
-    print(f"  {'/ best':14}{line}\n  {'of the others':14}{named}")
+    best = [best_of_others(medians, first, key, more) for key, _, more in shown]
+    print(f"  {'/ best':14}" + "".join(f"{written(each[0]) if each else '':>12}" for each in best))
+    print(f"  {'of the others':14}" + "".join(f"{each[1][:11] if each else '':>12}" for each in best))
     sys.stdout.flush()
+
+
+IN_TABLE = [("per_cpu_second", True), ("p99_us", False), ("rss_mib", False)]
+
+
+def table(results, first):
+    """All rows in one: ours, and its ratio to the best of the others in each, as Markdown."""
+    print("\n| | ours per CPU s | ratio | p99, ratio | RSS MiB | ratio |\n| --- | --- | --- | --- | --- | --- |")
+    for row, medians in results:
+        if first not in medians:
+            print(f"| {row.title} | - | | | | |")
+            continue
+        ratios = [best_of_others(medians, first, key, more) for key, more in IN_TABLE]
+        cells = [f"{written(each[0])} ({each[1]})" if each else "" for each in ratios]
+        rate, memory = medians[first]["per_cpu_second"], written(medians[first]["rss_mib"])
+        print(f"| {row.title} | {rate:,.0f} | {cells[0]} | {cells[1]} | {memory} | {cells[2]} |")
 
 
 def find_brokers(asked):
@@ -260,7 +278,8 @@ def fitted(row):
     if row.kind == "crowd" and int(words["clients"]) > most:
         print(f"{row.title}: a process may have {descriptors()} descriptors here, so it is {most} clients", file=sys.stderr)
         words["clients"] = str(most)
-        return Row(f"{row.title} (here {most})", row.scenario, " ".join(f"{k}={v}" for k, v in words.items()), row.kind, row.keep)
+        fitting = " ".join(f"{key}={value}" for key, value in words.items())
+        return Row(f"{row.title} (here {most})", row.scenario, fitting, row.kind, row.keep)
     return row
 
 
@@ -273,7 +292,8 @@ def main():
     options.add_argument("--mosquitto-new", default=os.environ.get("BENCH_MOSQUITTO_NEW"), metavar="PROGRAM")
     options.add_argument("--flashmq", default=os.environ.get("BENCH_FLASHMQ"), metavar="PROGRAM")
     options.add_argument("--nanomq", default=os.environ.get("BENCH_NANOMQ"), metavar="PROGRAM")
-    options.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND", help="another broker; {port} is its port")
+    options.add_argument("--peer", action="append", default=[], metavar="NAME=COMMAND",
+                         help="another broker; {port} is its port")
     options.add_argument("--alone", action="store_true", help="ours only")
     options.add_argument("--no-latency", action="store_true")
     options.add_argument("--preset", default="release")
@@ -281,6 +301,7 @@ def main():
     bench = Bench(asked, find_brokers(asked))
     print(f"{' '.join(bench.brokers)}; load average {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores, {asked.runs} runs of "
           f"{asked.seconds} s; medians")
+    results = []
     for row in ROWS:
         if asked.only and not any(text in row.title for text in asked.only):
             continue
@@ -293,6 +314,8 @@ def main():
                 keys = set.intersection(*(set(figures) for figures in done))
                 medians[name] = {key: statistics.median(figures[key] for figures in done) for key in keys}
         show(row, medians, "posthouse")
+        results.append((row, medians))
+    table(results, "posthouse")
     shutil.rmtree(bench.folder, ignore_errors=True)
 
 

@@ -316,6 +316,8 @@ class Run {
   int distinct() {
     const size_t subscribers = options_["subscribers"], filters = options_["filters"];
     for (size_t i = 0; i < subscribers; ++i) add("sub");
+    std::vector<Client*> publishing;
+    for (size_t i = 0; i < options_["publishers"]; ++i) publishing.push_back(&add("pub"));
     if (!settle()) return 1;
     for (size_t i = 0; i < subscribers; ++i)
       for (size_t f = 0; f < filters; ++f) clients_[i]->subscribe_to("load/" + name('c', i) + "/+/" + name('f', f));
@@ -333,14 +335,12 @@ class Run {
                 taken / std::max(after.cpu_seconds - before_.cpu_seconds, 1e-9),
                 (after.rss_mib - before_.rss_mib) * 1048576 / taken);
     load_.subscribing = false;
-    std::vector<Client*> publishing;
     uint64_t at = 0;  // all over the filters, in no order that a cache likes
-    for (size_t i = 0; i < options_["publishers"]; ++i) {
-      publishing.push_back(&add("pub"));
+    for (Client* publisher : publishing) {
       for (size_t n = 0; n < kSampledTopics; ++n) {
         at = at * 6364136223846793005U + 1442695040888963407U;
         const size_t pick = (at >> 33) % (subscribers * filters);
-        publishing.back()->publish_to("load/" + name('c', pick % subscribers) + "/x/" + name('f', pick / subscribers));
+        publisher->publish_to("load/" + name('c', pick % subscribers) + "/x/" + name('f', pick / subscribers));
       }
     }
     return run_publishers(publishing);

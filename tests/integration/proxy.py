@@ -6,11 +6,14 @@ import subprocess
 TREE = pathlib.Path(__file__).resolve().parents[2]
 
 
-def proxy_binary():
-    """Beside the program under test, else of the development build."""
+def build_folder():
+    """Of the program under test, else of the development build."""
     program = os.environ.get("POSTHOUSE")
-    build = pathlib.Path(program).parent if program else TREE / "build/dev"
-    return build / "tools/delay_proxy"
+    return pathlib.Path(program).parent if program else TREE / "build/dev"
+
+
+def proxy_binary():
+    return build_folder() / "tools/delay_proxy"
 
 
 class DelayProxy:

@@ -38,14 +38,16 @@ def edge_through(net, proxies, target_port, *, upstream=None, way=None, **more):
 class TestLongWay:
     def test_l1_a_slow_link_never_flaps(self, net, proxies, full):
         """L1: 50 kbit/s, 600 ms round trip, 2 MiB of backlog: the acknowledged offset only grows, no disconnect, done
-        within 1.3 times the ideal. The short form has 192 KiB. What is sent is incompressible, and not compressed."""
+        within 1.3 times the ideal. The short form has 192 KiB. Not compressed."""
         rate = 50_000 // 8
         backlog = 2 * MIB if full else 192 * 1024
         far = net.receiver("far")
-        edge, _ = edge_through(net, proxies, far.link_port, way={"delay_ms": 300, "rate": rate, "queue": 16 * 1024})
+        edge, _ = edge_through(net, proxies, far.link_port, upstream={"compress": "none"},
+                               way={"delay_ms": 300, "rate": rate, "queue": 16 * 1024})
         count = backlog // 128
         writers.append_lines(edge.source_dir / "clicks/1.log", "s", 0, count, 128)
-        net.start()
+        far.start()
+        edge.start()
         begun, seen = time.monotonic(), []
         ideal = backlog / rate + 0.6
 
@@ -58,6 +60,18 @@ class TestLongWay:
         assert len(set(delivered)) > 5, "batches are no longer than a second's worth"
         assert seen[-1][1]["connects"] == 1 and seen[-1][1]["failures"] == 0, seen[-1]
         readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": count})
+        net.stop()
+
+    def test_a_slow_link_is_compressed_by_itself(self, net, proxies):
+        """compress = "auto", the default: text over 50 kbit/s takes less than half of its bytes."""
+        far = net.receiver("far")
+        edge, proxy = edge_through(net, proxies, far.link_port, way={"delay_ms": 300, "rate": 50_000 // 8, "queue": 16 * 1024})
+        writers.append_lines(edge.source_dir / "clicks/1.log", "s", 0, 1000, 256)
+        net.start()
+        wait_until(lambda: far.total("delivered") == 1000, 60)
+        carried = proxy.stats()["forward"]
+        assert carried < 128_000, f"{carried} bytes for 256,000"
+        readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 1000})
         net.stop()
 
     def test_l6_a_link_that_goes_silent(self, net, proxies, full):

@@ -12,6 +12,12 @@ std::unique_ptr<Sender> Sender::make(SenderOptions options, Random& random) {
 
 SenderCore::SenderCore(SenderOptions options, Random& random) : options_(std::move(options)), random_(random) {
   options_.connections = std::max<size_t>(1, options_.connections);
+  if (options_.hash) {
+    std::vector<Owners::Place> places;
+    for (const auto& r : options_.receivers) places.push_back({r.address, std::max<uint32_t>(1, r.weight)});
+    keys_ = std::make_unique<KeyFinder>(*options_.hash);
+    owners_ = std::make_unique<Owners>(std::move(places), options_.connections);
+  }
   for (size_t place = 0; place < options_.receivers.size(); ++place) {
     for (size_t i = 0; i < options_.connections; ++i) {
       SenderPeer& peer = peers_.emplace_back();
@@ -278,6 +284,7 @@ void SenderCore::tick(Instant now) {
     }
     expire(r);
   }
+  watch_presence();
   if (started_ && !resume_over_ && now >= resume_until_) {
     resume_over_ = true;
     activate_all();
@@ -299,6 +306,8 @@ Instant SenderCore::deadline() const {
     } else {
       due = std::min(due, peer.heard_at + options_.request_timeout / 3);
     }
+    if (keys_ && peer.state != ReceiverState::ready && !peer.keyless)
+      due = std::min(due, peer.away_since + options_.resume_timeout);
     if (peer.overtaken_flight != 0) due = std::min(due, peer.overtaken_at + options_.request_timeout);
     if (peer.uncertain && !peer.expired && options_.receivers.size() > 1 && peer.state != ReceiverState::resuming)
       due = std::min(due, peer.lost_at + options_.resume_timeout);

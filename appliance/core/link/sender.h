@@ -35,6 +35,7 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "codec/link/frames.h"
+#include "core/link/hash.h"
 
 namespace ph::link {
 
@@ -53,6 +54,10 @@ struct SenderOptions {
   /// Connections to each: connection i is of receivers[i / connections].
   size_t connections = 1;
   Compress compress = Compress::none;
+  /// Set: who gets what is decided by a hash of each event (hash.h) and not in turns. A key's order within its stream
+  /// holds, over moves as well: nothing of a partition leaves for its new owner while the old one may still have some
+  /// of it unacknowledged. A receiver that is away for resume_timeout loses its partitions until it is back.
+  std::optional<HashRule> hash;
   size_t window_bytes = limits::kWindowDefault;  // unacknowledged bytes in all
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;

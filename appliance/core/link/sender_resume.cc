@@ -72,6 +72,7 @@ void SenderCore::on(ReceiverIndex r, const Resumed& resumed) {
   peer.state = ReceiverState::ready;
   peer.dropped_us = false;
   peer.retry_delay = options_.probe_min;
+  watch_presence();
   activate_all();
 }
 

@@ -116,7 +116,7 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
     return waits ? void() : pump(now);
   }
   copy.packet_id = durable() ? packet_id_of(next_sequence_) : next_packet_id();
-  if (find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
+  if (durable() && find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
     enqueue(message, copy, true);
     return pump(now);
   }

@@ -58,6 +58,8 @@ class Check {
   void run() {
     node();
     tls_files();
+    api();
+    methods();
     agent();
     receiver();
     listeners();
@@ -88,6 +90,36 @@ class Check {
     absolute(s_.tls->cert, at.place("cert"), "tls.cert");
     absolute(s_.tls->key, at.place("key"), "tls.key");
     if (!s_.tls->crl.empty() || at.has("crl")) absolute(s_.tls->crl, at.place("crl"), "tls.crl");
+  }
+  void api() {
+    constexpr size_t kSocketPathMax = 107;  // sockaddr_un
+    const At at = root_.inner("api");
+    absolute(s_.api.socket, at.place("socket"), "api.socket");
+    if (s_.api.socket.size() > kSocketPathMax)
+      out_.error(at.place("socket"), "`api.socket` is longer than " + std::to_string(kSocketPathMax) + " bytes");
+  }
+  /// Methods that are asked for by name and have nothing to go by.
+  void methods() {
+    const Access& access = s_.broker.access;
+    const At authn = root_.inner("broker").inner("authn");
+    if (authn.has("order")) methods(access.authn.order, authn, "order");
+    for (size_t i = 0; i < s_.listeners.size(); ++i)
+      if (s_.listeners[i].authn) methods(*s_.listeners[i].authn, root_.row("listener", i), "authn");
+  }
+  void methods(const std::vector<AuthMethod>& list, const At& at, std::string_view key) {
+    const Access& access = s_.broker.access;
+    auto missing = [&](AuthMethod method, bool there, std::string_view name, std::string_view table) {
+      const auto found = std::ranges::find(list, method);
+      if (there || found == list.end()) return;
+      out_.error(at.item(key, static_cast<size_t>(found - list.begin())),
+                 "`" + std::string(key) + "` has " + in_quotes(name) + ", but there is no " + std::string(table));
+    };
+    const Value* written = at.value(key);
+    if (!written || written->items.size() != list.size()) return;  // told already
+    missing(AuthMethod::jwt, access.jwt.has_value(), "jwt", "[broker.jwt]");
+    missing(AuthMethod::http, access.http.has_value(), "http", "[broker.http]");
+    missing(AuthMethod::psk, access.psk || !access.psk_identities.empty(), "psk",
+            "[broker.psk] and no [[broker.psk_identity]]");
   }
   void agent() {
     if (!s_.agent) return;
@@ -141,7 +173,7 @@ class Check {
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
       if (l.psk && s_.broker.access.psk_identities.empty() && !s_.broker.access.psk)
         out_.error(at.place("psk"), "`psk = true` needs keys", "give them in [broker.psk] or [[broker.psk_identity]]");
-      if (at.has("certificate_field") && l.certificate_as == CertificateAs::none)
+      if (l.certificate_field != CertificateField::cn && l.certificate_as == CertificateAs::none)
         out_.error(at.place("certificate_field"), "`certificate_field` needs `certificate_as`",
                    "as it is, no name of a certificate is used");
       if (l.certificate_as != CertificateAs::none && !l.tls)
@@ -153,11 +185,26 @@ class Check {
     const bool ws = l.protocol == ListenerProtocol::ws;
     if (!ws && l.path != Listener{}.path)
       out_.error(at.place("path"), "`path` is for listeners with `protocol = \"ws\"`");
+    if (!ws && at.has("origins"))
+      out_.warning(at.place("origins"), "`origins` is for listeners with `protocol = \"ws\"`");
+    if (at.has("origins") && l.origins.empty() && at.value("origins")->is(Value::Kind::array))
+      out_.error(at.place("origins"), "`origins` is empty", "without the key pages of anywhere may connect");
+    for (size_t i = 0; i < l.origins.size(); ++i) origin(l.origins[i], at.item("origins", i));
     auto in_path = [](char c) { return c > ' ' && c < 0x7F && c != '?' && c != '#'; };
     if (ws &&
         (!l.path.starts_with('/') || l.path.size() > kPathMax || !std::all_of(l.path.begin(), l.path.end(), in_path)))
       out_.error(at.place("path"),
                  "`listener.path` is " + in_quotes(l.path.substr(0, 80)) + "; it must be like \"/mqtt\"");
+  }
+  void origin(const std::string& text, Place place) {
+    std::string_view rest = text;
+    const bool scheme = rest.starts_with("https://") || rest.starts_with("http://");
+    rest.remove_prefix(scheme ? rest.find("://") + 3 : 0);
+    if (rest.starts_with("*.")) rest.remove_prefix(2);
+    const bool port = rest.rfind(':') != rest.npos && !rest.ends_with(']');
+    if (!scheme || !parse_host_port(std::string(rest) + (port ? "" : ":1"), false))
+      out_.error(place, in_quotes(text.substr(0, 80)) + " is no origin",
+                 "write scheme, host and, if it is not the usual one, port: \"https://app.example:8443\"");
   }
   void upstreams() {
     std::map<std::string, Place> names;
@@ -191,9 +238,9 @@ class Check {
 
   void link_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
     transport(u.tls, u.insecure_plain, addresses, at, "addresses", "upstream");
-    if (u.connections > 1) Field{"upstream", "connections", out_}.not_built(at.place("connections"), "> 1");
-    if (u.compress != Compress::none)
-      out_.error(at.place("compress"), "`upstream.compress` is for `protocol = \"lsd\"` alone");
+    if (u.compress == LinkCompress::gzip)
+      out_.error(at.place("compress"), "`upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone",
+                 "write \"zstd\" or \"auto\"");
   }
   void lsd_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
     constexpr uint32_t kConnections = 4;
@@ -202,7 +249,10 @@ class Check {
       out_.error(at.place("tls"), "`tls = true` with `protocol = \"lsd\"`", "LSD's protocol has no TLS");
     u.tls = false;
     plain_only(u.insecure_plain, addresses, at.place("addresses"), "upstream.addresses");
-    for (const char* key : {"resume_timeout", "server_name"})
+    if (u.compress == LinkCompress::zstd)
+      out_.error(at.place("compress"), "`upstream.compress = \"zstd\"` with `protocol = \"lsd\"`",
+                 "LSD's protocol knows gzip");
+    for (const char* key : {"resume_timeout", "server_name", "balance", "rate", "dedup"})
       if (at.has(key))
         out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
   }
@@ -240,6 +290,10 @@ class Check {
                  "what is dropped never arrives at the far end, so its source would wait for ever");
     if (drops && !r.spool.max)
       out_.error(at.inner("spool").place("full"), "`spool.full` needs `spool.max`: without it nothing is ever full");
+    if (s_.agent && r.topics.empty() && (drops || r.spool.keep))
+      out_.warning(at.inner("spool").place(drops ? "full" : "keep"),
+                   "nothing is dropped of files that this node's agent reads: they wait where they are",
+                   "it holds for what comes from peers; an alarm tells when more files wait than `max`");
   }
   void topic(const std::string& filter, Place place) {
     if (filter.starts_with("$share/") || filter.starts_with("$queue/"))
@@ -273,7 +327,7 @@ class Check {
     std::vector<std::string_view> known;
     for (const Upstream& u : s_.upstreams) {
       if (u.name == wanted || u.name.empty()) return;  // one whose name could not be read may be meant
-      known.emplace_back(u.name);
+      if (u.name != "files") known.emplace_back(u.name);
     }
     known.emplace_back("files");
     const std::string_view near = nearest(wanted, known);

@@ -195,10 +195,7 @@ spool = { keep = "7d", full = "drop_oldest" }
   for (const auto& line : got)
     if (line.find("not supported in this version") != line.npos) unsupported.push_back(line);
   EXPECT_THAT(unsupported,
-              ElementsAre("f:9:11: error: `upstream.balance = hash` is not supported in this version",
-                          "f:10:1: error: `upstream.rate` is not supported in this version",
-                          "f:11:15: error: `upstream.connections > 1` is not supported in this version",
-                          "f:12:9: error: `upstream.dedup = \"strict\"` is not supported in this version"));
+              ElementsAre("f:12:9: error: `upstream.dedup = \"strict\"` is not supported in this version"));
   EXPECT_THAT(got, testing::Contains(HasSubstr("f:16:7: error: `ack = \"far\"` and `spool.full")));
 }
 
@@ -210,7 +207,7 @@ TEST(Parse, lsd_has_no_tls_and_several_connections) {
                             "addresses = [\"127.0.0.1:1\"]\ncompress = \"gzip\"\n" + rest);
   EXPECT_EQ(lsd.upstreams[0].tls, false) << "also where there are certificates";
   EXPECT_EQ(lsd.upstreams[0].connections, 4u);
-  EXPECT_EQ(lsd.upstreams[0].compress, Compress::gzip);
+  EXPECT_EQ(lsd.upstreams[0].compress, LinkCompress::gzip);
   EXPECT_EQ(lsd.receiver->lsd, "127.0.0.1:3701");
   EXPECT_EQ(good(head + "addresses = [\"127.0.0.1:1\"]\nconnections = 1\n" + rest).upstreams[0].connections, 1u);
   EXPECT_THAT(complaints(head + "addresses = [\"far:1\"]\n" + rest),
@@ -221,8 +218,9 @@ TEST(Parse, lsd_has_no_tls_and_several_connections) {
   EXPECT_THAT(
       complaints("[receiver]\nlsd = \"0.0.0.0:3701\"\ndir = \"/e\"\n[[route]]\nname = \"r\"\nto = [\"files\"]\n"),
       ElementsAre(HasSubstr("f:2:7: error: `receiver.lsd`: LSD's protocol would be used at \"0.0.0.0:3701\"")));
-  EXPECT_THAT(complaints("[[upstream]]\nname = \"u\"\naddresses = [\"127.0.0.1:1\"]\ncompress = \"gzip\"\n" + rest),
-              ElementsAre(HasSubstr("f:4:12: error: `upstream.compress` is for `protocol = \"lsd\"` alone")));
+  EXPECT_THAT(
+      complaints("[[upstream]]\nname = \"u\"\naddresses = [\"127.0.0.1:1\"]\ncompress = \"gzip\"\n" + rest),
+      ElementsAre(HasSubstr("f:4:12: error: `upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone")));
 }
 
 TEST(Parse, topics_of_clients_are_configured_in_tables_of_the_broker) {
@@ -342,6 +340,40 @@ to = ["fro", "files", "fra", "fra", { mqtt = "x/{tpic}" }, { mqtt = "a/#" }, { t
                        HasSubstr("f:14:60: error: \"a/#\" does not make a topic"),
                        HasSubstr("f:14:60: warning: this route publishes to MQTT"),
                        HasSubstr("f:14:78: error: a target is an upstream's name")));
+}
+
+TEST(Parse, a_rate_by_the_hour_of_the_day) {
+  auto with = [](std::string rate) {
+    return "[[upstream]]\nname = \"fra\"\naddresses = [\"127.0.0.1:1\"]\nrate = " + rate +
+           "\n[[route]]\nname = \"r\"\nto = [\"fra\"]\n[agent]\ndir = \"/a\"\n";
+  };
+  Settings s = good(with("\"8MiB/s\""));
+  EXPECT_EQ(s.upstreams[0].rate.at(0), 8u << 20);
+  s =
+      good(with("{ \"08:00-18:00\" = \"1MiB/s\", \"22:00-06:00\" = \"unlimited\", \"18:00-20:00\" = \"off\", default = "
+                "\"2MiB/s\" }"));
+  const RateSchedule& rate = s.upstreams[0].rate;
+  EXPECT_EQ(rate.at(8 * 60), 1u << 20);
+  EXPECT_EQ(rate.at(18 * 60 - 1), 1u << 20);
+  EXPECT_EQ(rate.at(18 * 60), 0u);
+  EXPECT_EQ(rate.at(21 * 60), 2u << 20);
+  EXPECT_EQ(rate.at(23 * 60), std::nullopt);
+  EXPECT_EQ(rate.at(0), std::nullopt);
+  EXPECT_EQ(rate.at(6 * 60), 2u << 20);
+  EXPECT_THAT(complaints(with("{ \"8-18\" = \"1MiB/s\" }")), ElementsAre(HasSubstr("has no hours `8-18`")));
+  EXPECT_THAT(complaints(with("{ \"08:00-18:00\" = \"1MiB/s\", \"17:00-19:00\" = \"off\" }")),
+              ElementsAre(HasSubstr("two things for the same hours")));
+}
+
+TEST(Parse, a_hash_is_checked_where_it_is_configured) {
+  auto with = [](std::string hash) {
+    return "[[upstream]]\nname = \"fra\"\naddresses = [\"127.0.0.1:1\"]\nbalance = { hash = " + hash +
+           " }\n[[route]]\nname = \"r\"\nto = [\"fra\"]\n[agent]\ndir = \"/a\"\n";
+  };
+  EXPECT_EQ(good(with("{ regex = \"user_id=(\\\\d+)\" }")).upstreams[0].balance.text, "user_id=(\\d+)");
+  EXPECT_EQ(good(with("{ topic_level = 2 }")).upstreams[0].balance.level, 2u);
+  EXPECT_THAT(complaints(with("{ regex = \"(\" }")), ElementsAre(HasSubstr("the regular expression is wrong")));
+  EXPECT_THAT(complaints(with("{ prefix = \"\" }")), ElementsAre(HasSubstr("cannot be empty")));
 }
 
 TEST(Parse, plain_connections_beyond_loopback_need_a_word) {

@@ -1,6 +1,8 @@
 // The tables of keys, in the order of config/posthouse.toml. Rooms that get a new key add it here and to settings.h.
 #include "core/settings/schema.h"
 
+#include <re2/re2.h>
+
 #include <limits>
 
 #include "core/settings/auth_methods.h"
@@ -26,6 +28,10 @@ const Table<Node>& node_table() {
                "Datacenter. Events that already passed a site are not sent there again. Default: the node's name.")
               .like("\"ams\""),
           text("data_dir", &Node::data_dir, "Everything the node must not lose lives below it."),
+          size("disk_reserve", &Node::disk_reserve, 1_MiB, kTiB,
+               "What is kept free on the disks of data_dir and receiver.dir, for cursors and for a start on a full "
+               "disk; "
+               "at most a quarter of a disk. Intake stops before it is touched, and goes on when there is room again."),
       });
   return table;
 }
@@ -77,6 +83,14 @@ const Table<Category>& category_table() {
           choice<Category, MessageFormat, MessageFormat>(
               "format", &Category::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
               "How MQTT messages become lines: the payload with newline and backslash escaped, or one JSON object."),
+          duration("keep", &Category::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted. Default: receiver.keep.")
+              .like("\"7d\""),
+          size("max", &Category::max, 4_KiB, kTiB, "Oldest closed chunks of the category are deleted beyond this size.")
+              .like("\"1GiB\""),
+          size("quota", &Category::quota, 4_KiB, kTiB,
+               "When the category's files have this size, receiver.over_quota applies to its events.")
+              .like("\"2GiB\""),
       });
   return table;
 }
@@ -99,9 +113,20 @@ const Table<Receiver>& receiver_table() {
           integer("categories_max", &Receiver::categories_max, 1, 1'000'000, "Events of further ones are refused."),
           duration("stream_ttl", &Receiver::stream_ttl, std::chrono::hours(1), 365 * kDay,
                    "Silence after which a sender's stream is forgotten."),
-          duration("keep", &Receiver::keep, 1s, 3650 * kDay, "Closed files that are older are deleted.").like("\"7d\""),
-          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024}, "Oldest closed files are deleted beyond this size.")
+          duration("keep", &Receiver::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted, whether anybody has read them or not.")
+              .like("\"7d\""),
+          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024},
+               "Oldest closed chunks of all categories are deleted beyond this size.")
               .like("\"50GiB\""),
+          size("quota", &Receiver::quota, 1_MiB, {kTiB.value * 1024},
+               "When the files of all categories have this size, over_quota applies to all events.")
+              .like("\"80GiB\""),
+          choice<Receiver, OverQuota, OverQuota>(
+              "over_quota", &Receiver::over_quota,
+              {{"block", OverQuota::block}, {"dead_letter", OverQuota::dead_letter}},
+              "What becomes of events over a quota, the receiver's or the category's: they wait at their senders until "
+              "somebody has made room, or go to the senders' dead letters."),
       },
       {"category"});
   return table;
@@ -153,7 +178,11 @@ void read_hash(const Value& value, const Field& field, Balance& balance) {
     field.error(by.place, "unknown key `" + by.key + "` in a hash", "write " + std::string(kShape));
     return;
   }
-  field.not_built(value.place, "hash");
+  if (balance.by == Balance::By::hash_prefix && balance.text.empty() && by.value.is(Value::Kind::string))
+    field.error(by.value.place, "a prefix ends at something: it cannot be empty");
+  if (balance.by != Balance::By::hash_regex) return;
+  const RE2 pattern(balance.text, RE2::Quiet);
+  if (!pattern.ok()) field.error(by.value.place, "the regular expression is wrong: " + pattern.error());
 }
 
 Key<Upstream> balance_key() {
@@ -172,6 +201,17 @@ Key<Upstream> balance_key() {
           false};
 }
 
+Key<Upstream> rate_key() {
+  return {"rate",
+          "rate or table",
+          "\"8MiB/s\", { \"HH:MM-HH:MM\" = \"1MiB/s\", default = \"unlimited\" }",
+          "Bytes per second at most, over all receivers; by the hour of the node's local day, \"off\" for nothing.",
+          [](Upstream& row, const Value& v, const Field& f) { read_rate_schedule(v, f, row.rate); },
+          nullptr,
+          "\"8MiB/s\"",
+          false};
+}
+
 const Table<Upstream>& upstream_table() {
   static const Table<Upstream> table(
       "upstream", true, "Where events can be sent: one name for receivers that serve the same purpose.",
@@ -184,12 +224,21 @@ const Table<Upstream>& upstream_table() {
           balance_key(),
           size("window", &Upstream::window, 256_KiB, 1_GiB,
                "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),
-          byte_rate("rate", &Upstream::rate, "Bytes per second at most, over all receivers."),
+          rate_key(),
           integer("connections", &Upstream::connections, 1, 16,
-                  "Connections to each address. Default with protocol = \"lsd\": 4, each with one request on its way."),
-          choice<Upstream, Compress, Compress>("compress", &Upstream::compress,
-                                               {{"none", Compress::none}, {"gzip", Compress::gzip}},
-                                               "gzip: events on their way, with protocol = \"lsd\" alone."),
+                  "Connections to each address. With more than one, a stream's lines may stand in another order at a "
+                  "receiver. Default with protocol = \"lsd\": 4, each with one request on its way."),
+          choice<Upstream, LinkCompress, LinkCompress>("compress", &Upstream::compress,
+                                                       {{"none", LinkCompress::none},
+                                                        {"zstd", LinkCompress::zstd},
+                                                        {"auto", LinkCompress::automatic},
+                                                        {"gzip", LinkCompress::gzip}},
+                                                       "Compression on the way; auto: zstd while a receiver takes less "
+                                                       "than 32 MiB/s and something waits for it. With protocol = "
+                                                       "\"lsd\": gzip, or else none."),
+          integer("live_share", &Upstream::live_share, 0, 100,
+                  "Of a category's files with an old backlog: so many batches of its youngest file are sent for each "
+                  "one of older files. 0: oldest first, whatever waits behind it."),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
                    "Without any progress for so long a receiver's events go to another one."),
@@ -305,6 +354,11 @@ const Table<Listener>& listener_table() {
               "protocol", &Listener::protocol, {{"mqtt", ListenerProtocol::mqtt}, {"ws", ListenerProtocol::ws}},
               "MQTT over TCP or over WebSocket."),
           text("path", &Listener::path, "Path of the WebSocket; clients name it and subprotocol \"mqtt\"."),
+          texts("origins", &Listener::origins,
+                "Of WebSocket: whose pages a browser may connect from, \"https://app.example\" or "
+                "\"https://*.example:8443\". Clients that are no browsers say none and are let in. Default: pages of "
+                "anywhere may.")
+              .like("[\"https://dashboard.example\"]"),
           flag("tls", &Listener::tls, "TLS with the certificate of [tls]."),
           choice<Listener, ClientCertificate, ClientCertificate>(
               "client_certificate", &Listener::client_certificate,
@@ -411,11 +465,6 @@ void read_routes(const Value& root, Settings& into, Diagnostics& out) {
 
 const std::vector<NotBuilt>& not_built() {
   static const std::vector<NotBuilt> list = {
-      {"receiver.keep", ""},
-      {"receiver.max", ""},
-      {"upstream.balance", "hash"},
-      {"upstream.rate", ""},
-      {"upstream.connections", "> 1"},
       {"upstream.dedup", "\"strict\""},
       {"api.bind", ""},
   };

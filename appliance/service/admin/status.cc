@@ -163,6 +163,17 @@ void print_spool(const json::object& root, std::string& out) {
   table.print(out, 1);
 }
 
+void print_dead_letters(const json::object& root, std::string& out) {
+  TextTable table({"dead letters", "retried", "events", "dropped", "events"});
+  for_each_object(root, "dead_letters", [&](const json::object& r) {
+    auto n = [&](std::string_view key) { return std::to_string(number(r, key)); };
+    table.add({text(r, "route"), n("retried"), n("retried_events"), n("dropped"), n("dropped_events")});
+  });
+  if (table.empty()) return;
+  out += "\n";
+  table.print(out, 1);
+}
+
 void print_gaps(const json::object& root, std::string& out) {
   TextTable table({"gap from", "stream", "positions", "reason", "events"});
   for_each_object(root, "gaps", [&](const json::object& g) {
@@ -224,6 +235,14 @@ std::string to_json(const Status& s) {
   root["routes"] = std::move(routes);
   root["upstreams"] = std::move(upstreams);
   root["spool"] = std::move(spool);
+  json::array dead_letters;
+  for (const DeadLetterRow& r : s.dead_letters)
+    dead_letters.push_back(json::object{{"route", r.route},
+                                        {"retried", r.retried},
+                                        {"retried_events", r.retried_events},
+                                        {"dropped", r.dropped},
+                                        {"dropped_events", r.dropped_events}});
+  root["dead_letters"] = std::move(dead_letters);
   if (s.agent) root["agent"] = numbers(*s.agent);
   if (s.agent) root["kept_files"] = std::move(kept);
   if (s.receiver) root["receiver"] = numbers(*s.receiver);
@@ -236,18 +255,6 @@ std::string to_json(const Status& s) {
 
 bool is_status_path(std::string_view target) {
   return target == "/api/v5/status" || target == "/status";
-}
-
-std::string dead_letter_json(const port::DeadLetter& l, uint64_t events) {
-  return json::serialize(json::object{{"at_ms", to_unix_ms(l.at)},
-                                      {"route", l.route},
-                                      {"target", l.target},
-                                      {"category", l.category},
-                                      {"reason", l.reason},
-                                      {"stream", l.stream.value},
-                                      {"first", l.first},
-                                      {"last", l.last},
-                                      {"events", events}});
 }
 
 Result<std::string> to_text(std::string_view document) {
@@ -263,6 +270,7 @@ Result<std::string> to_text(std::string_view document) {
   print_upstreams(root, out);
   print_spool(root, out);
   for (std::string_view key : {"agent", "receiver", "files", "mqtt"}) print_numbers(root, key, out);
+  print_dead_letters(root, out);
   print_gaps(root, out);
   TextTable kept({"kept file", "why"});
   for_each_object(root, "kept_files", [&](const json::object& f) { kept.add({text(f, "path"), text(f, "reason")}); });

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "port/dead_letters.h"
 #include "port/event_source.h"
 #include "service/admin/alarms.h"
 
@@ -56,6 +55,14 @@ struct FileRow {  // a source file that stays although it is delivered, and why
   std::string reason;
 };
 
+struct DeadLetterRow {  // what was done with a route's dead letters
+  std::string route;
+  uint64_t retried = 0;  // letters
+  uint64_t retried_events = 0;
+  uint64_t dropped = 0;
+  uint64_t dropped_events = 0;
+};
+
 struct GapRow {  // what a sender will never send, as it told us
   std::string sender;
   uint64_t stream = 0;
@@ -79,6 +86,7 @@ struct Status {
   std::vector<RouteRow> routes;
   std::vector<UpstreamRow> upstreams;
   std::vector<SpoolRow> spool;
+  std::vector<DeadLetterRow> dead_letters;
   std::optional<Numbers> agent;
   std::vector<FileRow> kept_files;
   std::optional<Numbers> receiver;
@@ -96,9 +104,6 @@ bool is_status_path(std::string_view target);
 /// For a terminal. Takes the JSON document, so that an older CLI shows what a newer daemon says.
 /// Errors: admin.malformed.
 Result<std::string> to_text(std::string_view json);
-
-/// What is known about a dead letter, as one line of JSON.
-std::string dead_letter_json(const port::DeadLetter& letter, uint64_t events);
 
 namespace errors {
 inline constexpr ErrorCode malformed{"admin.malformed"};

@@ -20,6 +20,7 @@
 #include "core/session/session.h"
 #include "port/crypto.h"
 #include "port/network.h"
+#include "service/broker/http_authorizer.h"
 #include "service/broker/http_check.h"
 
 namespace ph::broker {
@@ -42,6 +43,7 @@ struct ListenerOptions {
   std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
   CertificateAs certificate_as = CertificateAs::nothing;
   port::CertificateField certificate_field = port::CertificateField::common_name;
+  std::vector<std::string> websocket_origins;  // as port::ListenOptions
   // Rates a second; 0: no bound. Connections beyond theirs are closed; who sends too much is not read from for a while.
   uint64_t connections_rate = 0;
   uint64_t messages_rate = 0, bytes_rate = 0;              // of each client
@@ -80,6 +82,7 @@ struct SecurityOptions {
   port::JobPool* jobs = nullptr;         // must end before the loops do
   TokenOptionsPtr tokens;                // at start; Broker::set_tokens() later. Null: none are taken
   HttpCheckOptions http;
+  HttpAuthorizerOptions authorizer;
   security::FlappingLimits flapping;
   std::function<void(const std::string& client_id)> on_flapping;  // on any worker's thread
 };

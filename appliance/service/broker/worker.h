@@ -168,6 +168,8 @@ class Worker final : public JournalMember {
   void on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   void on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe);
   void on_auth(ClientConnection& connection, const mqtt::Auth& auth);
+  bool ready_for(ClientConnection& connection, const mqtt::Publish& publish);
+  bool ready_for(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   bool delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason);
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
@@ -298,8 +300,18 @@ class Worker final : public JournalMember {
   void admit(uint64_t ticket, Opening opening, Login login, Verdict verdict);
   const security::Ban* ban_of(const security::Identity& who, std::optional<ByteView> claimed) const;
   /// nullopt: it may. Else how to answer the PUBLISH; the connection may be closed by then.
-  std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
-  bool may_subscribe(const ClientConnection& connection, ByteView filter);
+  std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic, uint8_t qos, bool retain);
+  bool may_subscribe(const ClientConnection& connection, ByteView filter, uint8_t qos);
+  bool may_keep(const ClientConnection& connection, const security::Access& access, ByteView filter) const;
+  // worker_authorize.cc: what an HTTP server decides
+  std::optional<security::HttpVerdict::Result> decision(const ClientConnection& connection,
+                                                        const security::AccessQuestion& question) const;
+  bool allowed(const ClientConnection& connection, const security::AccessQuestion& question) const;
+  bool ask_first(ClientConnection& connection, std::vector<security::AccessQuestion> questions);
+  void ask_one(ClientConnection& connection, std::shared_ptr<std::vector<security::AccessQuestion>> questions,
+               size_t next);
+  void when_will_decided(ClientConnection& connection, security::AccessQuestion question,
+                         std::move_only_function<void(ClientConnection&, bool)> then);
   bool still_welcome(ClientConnection& connection) const;
   void begin_scram(ClientConnection& connection, const mqtt::Properties& properties, Opening opening, Login login);
   void finish_scram(ClientConnection& connection, ByteView message);
@@ -407,6 +419,7 @@ class Worker final : public JournalMember {
   session::SessionContext context_;
   security::PolicyPtr policy_;  // null: everybody may do everything
   Authenticator authenticator_;
+  HttpAuthorizer authorizer_;
   std::vector<std::unique_ptr<port::Listener>> listeners_;
   bool stopping_ = false;
 

@@ -28,7 +28,8 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
   if (connection.renames || view.topic.starts_with('$'))
     if (const auto refused = rename(connection, view, delay)) return refused;
   if (connection.access)
-    if (const auto refused = denied(connection, view.topic.substr(connection.mountpoint.size()))) return refused;
+    if (const auto refused = denied(connection, view.topic.substr(connection.mountpoint.size()), view.qos, view.retain))
+      return refused;
   if (delay) return put_off(connection, publish.packet_id, view, *delay);
   if (tap_ && tap_->wants(view.topic)) {
     take(connection, publish.packet_id, view);

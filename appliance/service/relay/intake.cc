@@ -16,6 +16,7 @@ namespace {
 constexpr std::string_view kFarPrefix = "r/far/";  // + route, '/', sequence: StreamKey and range to tell
 constexpr std::string_view kCountersKey = "c/receiver";
 constexpr std::string_view kDirectPrefix = "c/receiver/";  // + route
+constexpr size_t kDecodedKept = 16;                        // blocks
 constexpr Duration kSweepInterval = std::chrono::hours(1);
 
 // r/far/<route>/<sequence>: 16 sender, u64 target, u64 stream, varint first, varint length
@@ -175,8 +176,9 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
   }
-  if (std::string category = blocked_category(packed, events); !category.empty()) {
-    hold(key, SIZE_MAX, "category_blocked", std::move(category));
+  std::vector<Result<event::Block>> decoded;
+  if (auto why = hindrance(packed, events, decoded)) {
+    hold(key, why->reason, std::move(why->held));
     arm_retry();
     client->consumed(frame_bytes);
     return true;
@@ -185,18 +187,22 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
   arrival->fresh = *fresh;
+  size_t index = 0;
   for_each_block(packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
-    place_new({first, last}, block, *fresh, *arrival);
+    bool known = index < decoded.size();
+    place_new({first, last}, block, known ? std::move(decoded[index]) : event::decode(block), *fresh, *arrival);
+    ++index;
   });
   for (const link::Reject& r : arrival->rejects) streams_->reject(key, r.first, r.last, r.reason);
   if (arrival->wants_far)
     for (const link::Range& r : arrival->durable_end_here) streams_->far(key, r.first, r.last);
   add(counters_, arrival->counted);
   for (auto& [route, more] : arrival->direct) add(direct_[route], more);
-  const WallTime now = loop_.wall_now();
   if (!arrival->fresh.empty()) {
-    arrival->entries.put(link::store_key(key), streams_->value_with(key, arrival->fresh, now));
-    put_counters(arrival->entries, *arrival);
+    streams_->stage(key, arrival->fresh);
+    dirty(key);
+    dirty_counters_ = true;
+    for (const auto& [route, more] : arrival->direct) dirty_routes_.insert(route);
   }
   if (options_.seen) options_.seen->put(arrival->marks, arrival->entries);
   committer_.request(arrival->needs, std::move(arrival->entries),
@@ -206,22 +212,45 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   return true;
 }
 
-/// The first category of the frame in whose place something else stands at this node; empty: none.
-std::string Intake::blocked_category(const Slice& packed, const link::Events& events) const {
-  std::string found;
-  if (!sink_) return found;
+/// Why nothing of the frame may be taken now: a disk without room, or a category in whose place something else stands.
+/// The first blocks of the frame are handed back as they were decoded: that looks at each of their bytes, and an
+/// agent's frame is one block.
+std::optional<Intake::Hindrance> Intake::hindrance(const Slice& packed, const link::Events& events,
+                                                   std::vector<Result<event::Block>>& decoded) const {
+  std::optional<Hindrance> found;
+  if (!sink_) {  // then every route has a log
+    Held held{.route = SIZE_MAX, .logs = true};
+    if (hindered(held)) found = Hindrance{"disk_full", std::move(held)};
+    return found;
+  }
   for_each_block(packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
-    if (!found.empty()) return;
+    if (found) return;
     auto block = event::decode(encoded);
-    if (!block || block->gap || looped(*block) || options_.routes[options_.route_of(block->category)].log) return;
-    if (!sink_->obstacle(block->category).empty()) found = block->category;
+    if (block && !looped(*block)) {
+      const bool logged = options_.routes[options_.route_of(block->category)].log;
+      Held held{.route = SIZE_MAX, .logs = logged, .files = !logged};
+      if (!logged && !block->gap && !sink_->obstacle(block->category).empty()) {
+        held.blocked = block->category;
+        found = Hindrance{"category_blocked", std::move(held)};
+      } else if (hindered(held)) {
+        found = Hindrance{"disk_full", std::move(held)};
+      }
+    }
+    if (decoded.size() < kDecodedKept) decoded.push_back(std::move(block));
   });
   return found;
 }
 
-void Intake::place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh,
-                       Arrival& arrival) {
-  auto block = event::decode(encoded);
+/// Whether what a stream is held for is still so.
+bool Intake::hindered(const Held& held) const {
+  if (held.route != SIZE_MAX && options_.routes[held.route].full()) return true;
+  if (held.logs && !options_.room()) return true;
+  if (!sink_) return false;
+  return (held.files && !sink_->room()) || (!held.blocked.empty() && !sink_->obstacle(held.blocked).empty());
+}
+
+void Intake::place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
+                       const std::vector<link::Range>& fresh, Arrival& arrival) {
   if (!block) {
     for (const link::Range& r : fresh)
       if (r.first < position.last && position.first < r.last) {
@@ -368,9 +397,21 @@ bool Intake::store(const event::Block& block, const Slice& encoded, link::Range 
   return true;
 }
 
-void Intake::put_counters(port::WriteBatch& entries, const Arrival& arrival) const {
-  entries.put(std::string(kCountersKey), encode_counters(counters_));
-  for (const auto& [route, more] : arrival.direct)
+void Intake::dirty(const link::StreamKey& key) {
+  dirty_.insert(key);
+  committer_.touch(*this);
+}
+
+void Intake::begin(port::WriteBatch& entries) {
+  WallTime now = loop_.wall_now();
+  for (const link::StreamKey& key : std::exchange(dirty_, {})) {
+    if (streams_->known(key))
+      entries.put(link::store_key(key), streams_->value(key, now));
+    else
+      entries.remove(link::store_key(key));
+  }
+  if (std::exchange(dirty_counters_, false)) entries.put(std::string(kCountersKey), encode_counters(counters_));
+  for (size_t route : std::exchange(dirty_routes_, {}))
     entries.put(std::string(kDirectPrefix) + options_.routes[route].name, encode_counters(direct_[route]));
 }
 
@@ -391,8 +432,8 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     };
     take_back(counters_, arrival->counted);
     for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);
-    log_error("intake_not_durable", {{"error", outcome.error().to_string()}});
-    hold(key, SIZE_MAX, outcome.error().code.name());
+    log_warn("intake_not_durable", {{"error", outcome.error().to_string()}});
+    hold(key, outcome.error().code.name(), {.route = SIZE_MAX, .logs = true, .files = true});
     arm_retry();
     if (client) client->consumed(arrival->frame_bytes);
     return;
@@ -424,15 +465,16 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     const IntakeRoute& r = options_.routes[i];
     if (!r.log || std::find(arrival->needs.begin(), arrival->needs.end(), r.log) == arrival->needs.end() || !r.full())
       continue;
-    hold(key, i, "spool_full");
+    hold(key, "spool_full", {.route = i});
     arm_retry();
   }
 }
 
-void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked) {
+void Intake::hold(const link::StreamKey& key, std::string_view reason, Held held) {
   if (held_.contains(key)) return;
-  uint64_t serial = next_hold_++;
-  held_[key] = {route, serial, std::move(blocked), false};
+  const uint64_t serial = next_hold_++;
+  held.serial = serial;
+  held_[key] = std::move(held);
   // HOLD promises that what is not acknowledged is not here: batches of the stream that wait for their commit come
   // first.
   if (!streams_->writing(key)) return say_hold(key, serial, std::string(reason));
@@ -489,8 +531,7 @@ void Intake::arm_retry() {
 void Intake::release_held() {
   for (auto it = held_.begin(); it != held_.end();) {
     const Held& held = it->second;
-    const bool full = held.route != SIZE_MAX && options_.routes[held.route].full();
-    if (!held.said || full || (!held.blocked.empty() && !sink_->obstacle(held.blocked).empty())) {
+    if (!held.said || hindered(held)) {
       ++it;
       continue;
     }
@@ -509,10 +550,7 @@ void Intake::release_held() {
 void Intake::close(const link::StreamKey& key) {
   speakers_.erase(key);
   held_.erase(key);
-  if (!streams_->close(key)) return;
-  port::WriteBatch entries;
-  entries.remove(link::store_key(key));
-  committer_.request({}, std::move(entries), [](const Result<>&) {});
+  if (streams_->close(key)) dirty(key);
 }
 
 void Intake::far_reached(const std::string& route, uint64_t sequence) {
@@ -541,7 +579,7 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
       it = acks.erase(it);
       continue;
     }
-    entries.put(link::store_key(it->first), streams_->value(it->first, loop_.wall_now()));
+    dirty(it->first);
     ++it;
   }
   committer_.request({}, std::move(entries),

@@ -222,7 +222,8 @@ class LinkServer::Session : public port::ConnectionHandler,
     acks_.clear();
     uint64_t allowance = server_.credit_per_session();
     uint64_t credit = consumed_ + allowance;
-    if (credit >= granted_ + allowance / 4) {
+    // In small steps: what is consumed and not granted again yet is missing from the window of a long way.
+    if (credit >= granted_ + allowance / 16) {
       granted_ = credit;
       send(link::Credit{granted_});
     }

@@ -63,12 +63,12 @@ class MqttTarget {
   void unpack();
   void next_slice();
   void take_from(Piece& piece);
-  void publish_batch();
-  void settle(uint64_t upto, uint64_t events, port::Task then);
   void pass_on(const Piece& piece, event::EventId id, Slice payload);
   void pass_on_slice();
   void passed_on();
   void wait_and(port::Task then);
+  void publish_batch();
+  void settle(uint64_t upto, uint64_t events, port::Task then);
   void publish_slice();
   void answered(size_t index, const Result<>& outcome);
   void finish();

@@ -27,6 +27,7 @@ struct TapRoute {
   std::string category;  // of the events it makes
   spool::SegmentLog* log = nullptr;
   std::function<bool()> full;
+  std::function<bool()> room = [] { return true; };  // the disk of the log has some: DiskFloor::room()
   bool far = false;
 };
 
@@ -48,16 +49,15 @@ class Tap : public port::MessageTap {
   bool wants(std::string_view topic) const override { return !match_(topic).empty(); }
   void take(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) override;
 
-  /// What `take` wrote under a far_key: varint number of routes, each: sized name, varint sequence. A route that is
-  /// gone, or is asked for a sequence that its log never had, holds nothing back.
-  void resume_far(std::string waits_for, port::Task done) override;
-
   /// An event of `route` is published under `topic` at this node: every other route that wants the topic and did not
   /// have the event takes it. `block` is the event as a message with its own topic. False: none does, `done` is not
   /// called. Else it is, once the event is durable in their spools, or with an error: nothing was kept, ask again.
   /// Loop only.
   bool pass_on(event::Block block, const std::string& topic, const std::string& route,
                std::move_only_function<void(Result<>)> done);
+  /// What `take` wrote under a far_key: varint number of routes, each: sized name, varint sequence. A route that is
+  /// gone, or is asked for a sequence that its log never had, holds nothing back.
+  void resume_far(std::string waits_for, port::Task done) override;
 
   /// Records of a route below `sequence` are durable at the end of their way.
   void far_reached(const std::string& route, uint64_t sequence);

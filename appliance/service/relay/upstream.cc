@@ -155,6 +155,7 @@ Upstream::Upstream(UpstreamOptions options, port::Loop& loop, port::Network& net
   options_.connections = std::max<size_t>(1, options_.connections);
   sender.connections = options_.connections;
   sender.compress = options_.compress;
+  sender.hash = options_.hash;
   sender.window_bytes = options_.window_bytes;
   sender.request_timeout = options_.request_timeout;
   sender.resume_timeout = options_.resume_timeout;

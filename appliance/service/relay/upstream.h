@@ -30,6 +30,7 @@ struct UpstreamOptions {
   std::string server_name;  // of the peers' certificates; empty: each address's host
   size_t connections = 1;   // to each address
   link::Compress compress = link::Compress::none;
+  std::optional<link::HashRule> hash;  // none: in turns
   size_t window_bytes = limits::kWindowDefault;
   /// Bytes per second over all receivers at this moment; null or nullopt: no bound. Asked every second.
   std::function<std::optional<uint64_t>(WallTime)> rate;

@@ -70,7 +70,13 @@ Result<> LogSource::load() {
     state_.settled = log_.durable_end();
     state_.events = log_.durable_events();
   }
-  for (Drop& d : state_.drops) d.staged = d.durable = d.earlier = true;
+  // What of a drop is on disk still; by the same measure as the queue is, which it is taken from.
+  settled_byte_ = log_.end_byte() - log_.bytes_from(state_.settled);
+  for (Drop& d : state_.drops) {
+    d.staged = d.durable = d.earlier = true;
+    d.end_byte = log_.end_byte() - log_.bytes_from(d.last);
+    d.bytes = log_.bytes_from(d.first) - log_.bytes_from(d.last);
+  }
   known_end_ = log_.durable_end();
   known_end_byte_ = log_.end_byte();
   PH_ASSIGN(auto stream, store_.get(key("stream")));
@@ -186,8 +192,7 @@ void LogSource::hand_out_drop(const Drop& d, std::string& packed) {
   pack(packed, d.last - d.first, gap_block(d.first, d.last, d.events, log_.epoch(), at).view());
   handed_out_ = d.last;
   handed_events_ += d.events;
-  uint64_t end_byte = d.end_byte != 0 ? d.end_byte : log_.end_byte() - log_.bytes_from(d.last);
-  out_.push_back({d.last, handed_events_, d.events, end_byte, at, Fate::dropped});
+  out_.push_back({d.last, handed_events_, d.events, d.end_byte, at, Fate::dropped});
 }
 
 std::optional<port::Batch> LogSource::next(size_t bytes_max) {

@@ -14,7 +14,7 @@
 //   cursor  u8 version 3, settled, events before settled, events before where this target began, dropped, of which
 //           damaged, dead-lettered, duplicate, maybe duplicate, number of drops, each: first, last - first, events;
 //           then, not in version 1: of the dropped, expired; then, not in version 2: of the dropped, by `full` and by
-//           `keep`, and for each drop its bytes
+//           `keep`
 //   waited  how long what waits has waited (waiting_ages.h); there while the route has a `keep`
 //   stream  u8 version 1, u64 log epoch, u64 stream id, far, number of receivers, each sized
 //   dead/<u64 key first>  a dead letter (dead_letters.h) whose file is not durable yet, or was not when the cursor
@@ -181,6 +181,7 @@ class LogSource final : public port::EventSource {
   void drop_newest();
   void drop_waited(uint64_t below);
   void drop_while(const std::function<bool(const Record&, uint64_t bytes)>& surplus, uint64_t State::* reason);
+  void note_begin(const Record& r);
   void add_drop(Drop more, uint64_t State::* reason);
   uint64_t dropped_bytes_from(uint64_t position) const;
   uint64_t waiting_bytes_at_most() const;

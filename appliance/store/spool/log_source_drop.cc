@@ -49,6 +49,7 @@ void LogSource::drop_while(const std::function<bool(const Record&, uint64_t)>& s
       continue;
     }
     const Record* r = peek(position);
+    if (r) note_begin(*r);
     if (!r || !surplus(*r, dropped_bytes_from(position))) break;
     position = r->sequence + 1;
     add_drop({r->first, position, r->events, r->end_byte, bytes_of(*r)}, reason);
@@ -64,6 +65,7 @@ void LogSource::drop_newest() {
   while (const Drop* drop = drop_at(oldest)) oldest = drop->last;
   const Record* first = peek(oldest);
   if (!first) return;
+  note_begin(*first);
   uint64_t waiting = end_byte - (first->end_byte - bytes_of(*first)) - dropped_bytes_from(oldest);
   if (waiting <= options_.bytes_max) return;
   // What was there before stays, also if it is more: the bound may have become smaller.
@@ -81,6 +83,16 @@ void LogSource::drop_newest() {
   }
 }
 
+/// Where an earlier run's drop ends on disk is known only to a segment, until the record behind it was read.
+void LogSource::note_begin(const Record& r) {
+  for (Drop& d : state_.drops) {
+    if (d.last != r.first || !d.earlier) continue;
+    const uint64_t begins = r.end_byte - bytes_of(r);
+    d.bytes += begins - std::min(begins, d.end_byte);
+    d.end_byte = std::max(begins, d.end_byte);
+  }
+}
+
 void LogSource::add_drop(Drop more, uint64_t State::* reason) {
   state_.dropped += more.events;
   state_.*reason += more.events;
@@ -89,7 +101,7 @@ void LogSource::add_drop(Drop more, uint64_t State::* reason) {
                              [](const Drop& d, uint64_t first) { return d.first < first; });
   Drop* before = at == state_.drops.begin() ? nullptr : &*std::prev(at);
   // Between the two a segment may end: its header is given up as well.
-  if (before && before->last == more.first && before->end_byte != 0) more.bytes = more.end_byte - before->end_byte;
+  if (before && before->last == more.first && !before->earlier) more.bytes = more.end_byte - before->end_byte;
   if (before && before->last == more.first && !before->staged) {
     before->last = more.last;
     before->events += more.events;

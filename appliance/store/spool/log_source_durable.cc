@@ -27,7 +27,7 @@ void tolerate(const Result<>& outcome) {
 // --- entries
 
 std::string LogSource::key(std::string_view name) const {
-  return store_prefix(options_.route) + "t/" + options_.target + "/" + std::string(name);
+  return store_prefix(log_.name()) + "t/" + options_.target + "/" + std::string(name);
 }
 
 std::string LogSource::letter_key(uint64_t first) const {
@@ -44,7 +44,6 @@ std::string LogSource::encode(const State& s) {
   for (const Drop& d : s.drops)
     for (uint64_t n : {d.first, d.last - d.first, d.events}) put_varint(out, n);
   for (uint64_t n : {s.dropped_expired, s.dropped_full, s.dropped_keep}) put_varint(out, n);
-  for (const Drop& d : s.drops) put_varint(out, d.bytes);
   return out;
 }
 
@@ -70,7 +69,6 @@ bool LogSource::decode(ByteView bytes, State& s) {
   if (version >= 3) {
     s.dropped_full = in.varint();
     s.dropped_keep = in.varint();
-    for (Drop& d : s.drops) d.bytes = in.varint();
   }
   return known && in.ok() && in.at_end();
 }
