@@ -66,18 +66,21 @@ void Node::add_store_alarms(std::vector<admin::Alarm>& to) const {
   auto store = store_->trouble();
   if (store) add(to, code_or_full(*store, "store_write_failed"), "store", store->to_string());
   // A group that waits for its store write says the same once more.
-  if (committer_->trouble() && !store)
+  const bool told = std::ranges::any_of(floors_, [](const auto& f) { return !f.second->room(); });
+  if (committer_->trouble() && !store && !(told && no_space(*committer_->trouble())))
     add(to, code_or_full(*committer_->trouble(), "group_commit_failed"), "files", committer_->trouble()->to_string());
   if (uint64_t n = access_->unreadable())
     add(to, "access_records_unreadable", "store", std::to_string(n) + " users, rules or bans do not count");
+  for (const auto& [device, floor] : floors_)
+    if (!floor->room()) add(to, "disk_full", floor->directory(), *floor->shortage());
   if (!files_sink_) return;
   constexpr size_t kBlockedShown = 20;
   auto blocked = files_sink_->obstacles();
   for (size_t i = 0; i < std::min(blocked.size(), kBlockedShown); ++i)
-    add(to, "category_blocked", blocked[i].path,
-        std::string(blocked[i].what) + ": its events wait until that is gone" +
+    add(to, blocked[i].code, blocked[i].path,
+        blocked[i].text +
             (i + 1 == kBlockedShown ? "; " + std::to_string(blocked.size() - i - 1) + " more are not listed" : ""));
-  if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble())
+  if (std::string why = files_sink_->stats().alarm; !why.empty() && !committer_->trouble() && !told)
     add(to, why.find(port::file_errors::no_space.name()) == why.npos ? "files_not_written" : "disk_full",
         "receiver.dir", why);
 }

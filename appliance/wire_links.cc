@@ -106,6 +106,7 @@ Result<> Node::open_receiver() {
   relay::IntakeOptions intake{
       .self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl, .seen = seen_.get()};
   intake.routes = intake_routes();
+  intake.room = [this] { return data_floor_->room(); };
   // Settings without a default route are refused, so every category has one.
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
   intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
@@ -128,6 +129,7 @@ Result<> Node::open_lsd_receiver() {
   relay::LsdServerOptions options{
       .bind = at, .self = id_, .routes = intake_routes(), .connections_max = settings_.receiver->connections_max};
   options.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
+  options.room = [this] { return data_floor_->room(); };
   lsd_server_ =
       std::make_unique<relay::LsdServer>(std::move(options), loop_, loop_, *store_, *committer_, files_sink_.get());
   return lsd_server_->load();

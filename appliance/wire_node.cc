@@ -22,13 +22,16 @@ constexpr Duration kShutdownBound =
 static_assert(static_cast<int>(settings::Compress::gzip) == static_cast<int>(chunk::Compression::gzip));
 static_assert(static_cast<int>(settings::Compress::zstd) == static_cast<int>(chunk::Compression::zstd));
 
-chunk::CategoryOptions category_options(const settings::Category& from) {
+chunk::CategoryOptions category_options(const settings::Receiver& receiver, const settings::Category& from) {
   chunk::CategoryOptions out;
   out.masks = from.match;
   out.mode = from.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks;
   out.chunk_max = from.chunk_max.value;
   out.chunk_interval = from.chunk_interval;
   out.compression = static_cast<chunk::Compression>(from.compress);
+  out.retention = {.keep = from.keep ? from.keep : receiver.keep, .max = {}};
+  if (from.max) out.retention.max = from.max->value;
+  if (from.quota) out.quota = from.quota->value;
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
   return out;
 }
@@ -189,7 +192,9 @@ Result<> Node::open_identity() {
   PH_TRY(files_.make_directories(dir));
   PH_ASSIGN(store_, io::LevelStore::open(dir + "/store"));
   disk_ = std::make_unique<io::IoDiskQueue>(loop_);
-  committer_ = std::make_unique<commit::Committer>(loop_, *disk_, *store_);
+  PH_ASSIGN(commit::DiskFloor * floor, floor_of(dir));
+  data_floor_ = floor;
+  committer_ = std::make_unique<commit::Committer>(loop_, *disk_, *store_, data_floor_);
   dead_letters_ = std::make_unique<dead_letter::DeadLetterFiles>(dir + "/dead-letters", files_);
   PH_ASSIGN(auto stored, store_->get(kNodeIdKey));
   if (auto id = stored ? NodeId::from_bytes(*stored) : std::nullopt) {
@@ -205,6 +210,15 @@ Result<> Node::open_identity() {
   }
   incarnation_ = loop_.random().next();
   return {};
+}
+
+/// One for each file system: those who write to the same one share its reserve.
+Result<commit::DiskFloor*> Node::floor_of(const std::string& directory) {
+  PH_ASSIGN(auto there, files_.stat(directory));
+  if (!there) return fail(port::file_errors::not_found, directory);
+  auto& floor = floors_[there->device];
+  if (!floor) floor = std::make_unique<commit::DiskFloor>(loop_, files_, directory, settings_.node.disk_reserve.value);
+  return floor.get();
 }
 
 Result<> Node::lock(const std::string& directory, const std::string& use) {
@@ -239,7 +253,14 @@ Result<> Node::open_files_sink() {
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";
   options.categories_max = settings_.receiver->categories_max;
-  for (const auto& c : settings_.receiver->categories) options.categories.push_back(category_options(c));
+  const settings::Receiver& from = *settings_.receiver;
+  if (from.max) options.max = from.max->value;
+  if (from.quota) options.quota = from.quota->value;
+  options.over_quota =
+      from.over_quota == settings::OverQuota::block ? chunk::OverQuota::block : chunk::OverQuota::refuse;
+  for (const auto& c : from.categories) options.categories.push_back(category_options(from, c));
+  options.categories.push_back(category_options(from, {}));  // the rest
+  PH_ASSIGN(options.floor, floor_of(options.directory));
   PH_ASSIGN(files_sink_, chunk::FilesSink::open(std::move(options), loop_, files_, *store_, *committer_));
   return {};
 }
@@ -263,7 +284,8 @@ Result<> Node::open_spools() {
       with_log[admin::retry_log_name(r.name, t.name())] = {t.name()};
     }
     if (!needs_log(r)) continue;
-    spool::SegmentLogOptions options{.name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name};
+    spool::SegmentLogOptions options{
+        .name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name, .floor = data_floor_};
     // Whole segments are what is deleted: a small bound needs small ones.
     if (r.spool.max)
       options.segment_bytes = std::clamp<uint64_t>(r.spool.max->value / 8, 64 * 1024, limits::kSegmentBytes);
@@ -342,7 +364,7 @@ Result<> Node::open_broker() {
     for (size_t i = 0; i < settings_.routes.size(); ++i) {
       const auto& r = settings_.routes[i];
       to.push_back({r.name, r.category, spools_[i].log.get(), [this, i] { return spools_[i].full(); },
-                    r.ack == settings::Ack::far});
+                    [this] { return data_floor_->room(); }, r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
         id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,

@@ -123,6 +123,7 @@ class Node {
 
   Result<> open_identity();
   Result<> lock(const std::string& directory, const std::string& use);
+  Result<commit::DiskFloor*> floor_of(const std::string& directory);
   Result<> open_files_sink();
   Result<> open_tls();
   /// Who decides over HTTP, both kinds of it.
@@ -187,6 +188,8 @@ class Node {
   std::shared_ptr<port::TlsContext> tls_http_, tls_http_authz_;  // to who decides; null: plain, or nobody does
   std::unique_ptr<access::AccessStore> access_;
   std::unique_ptr<admin::AccessApi> access_api_;
+  std::map<uint64_t, std::unique_ptr<commit::DiskFloor>> floors_;  // by device
+  commit::DiskFloor* data_floor_ = nullptr;
   std::unique_ptr<commit::Committer> committer_;
   std::unique_ptr<dead_letter::DeadLetterFiles> dead_letters_;
   std::unique_ptr<chunk::FilesSink> files_sink_;

@@ -218,6 +218,13 @@ void Node::fill_services(admin::Status& s) const {
     s.files = admin::Numbers{{"events", f.events},     {"bytes", f.bytes},
                              {"chunks", f.chunks},     {"open_categories", f.open_categories},
                              {"rejected", f.rejected}, {"recovered_cut_bytes", f.recovered_cut_bytes}};
+    for (const auto& [name, n] : {std::pair<std::string_view, uint64_t>{"stored_bytes", f.stored_bytes},
+                                  {"expired_chunks", f.expired.chunks},
+                                  {"expired_bytes", f.expired.bytes},
+                                  {"over_max_chunks", f.over_max.chunks},
+                                  {"over_max_bytes", f.over_max.bytes},
+                                  {"over_quota", f.over_quota}})
+      s.files->emplace_back(name, n);
   }
   if (broker_) {
     broker::BrokerStats b = broker_->stats();

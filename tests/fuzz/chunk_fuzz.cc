@@ -16,9 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ByteView bytes(reinterpret_cast<const char*>(data), size);
   if (auto entry = chunk::decode_entry(bytes)) {
     const std::string again = chunk::encode(*entry);
-    auto same = chunk::decode_entry(again);
-    PH_ASSERT(same && chunk::encode(*same) == again, "what is written is what is read");
-    PH_ASSERT(entry->index() != 1 || again == bytes || again[0] != bytes[0], "an entry encodes to what it was");
+    PH_ASSERT(bytes[0] != again[0] || again == bytes, "an entry of this version encodes to what it was");
+    PH_ASSERT(chunk::decode_entry(again) == *entry, "and reads back as what it is");
   }
   if (auto mark = chunk::decode_journal_mark(bytes))
     PH_ASSERT(chunk::encode(*mark) == bytes, "a mark encodes to what it was");

@@ -1,6 +1,7 @@
 """The relay's spool under damage, and its tools."""
 import json
 
+import pytest
 import readers
 import writers
 from waiting import wait_until
@@ -65,6 +66,44 @@ def test_s2_one_flipped_bit(net):
     far.stop()
 
 
+def test_s2_one_record_of_three_segments(net):
+    """S2 as it stands: one bit of record 1,500 in 3 segments of 1,000. 2,999 are delivered, one is quarantined with segment
+    and offset and told; SIGTERM ends in 10 s (stop() checks); check exits non-zero, repair 0, and the bad bytes are kept."""
+    client = pytest.importorskip("mqtt").Client
+    far = net.receiver("far")
+    edge = net.node("edge", listener=[{"name": "plain", "bind": f"127.0.0.1:{net.ports.take()}", "allow_anonymous": True}],
+                    upstreams={"far": [far.link]},
+                    routes=[{"name": "pay", "topics": ["pay/#"], "to": ["far"], "spool": {"max": "1MiB"}}])
+    edge.start()
+    publisher = client(edge.mqtt_port)
+    last = [publisher.publish("pay/1", b"payment %06d" % n, qos=1, wait=False) for n in range(3000)][-1]
+    wait_until(lambda: publisher.published.get(last) and len(publisher.published) == 3000, 60)
+    publisher.close()
+    edge.stop()
+    listed = json.loads(edge.command("spool", "check", "--json", "-c", str(edge.config_path)).stdout)["data"][0]["segments"]
+    assert len(listed) >= 3 and sum(one["records"] for one in listed) == 3000
+    for path in segments(edge):
+        data = bytearray(path.read_bytes())
+        at = data.find(b"payment 001499")
+        if at >= 0:
+            data[at + 3] ^= 1
+            path.write_bytes(data)
+            break
+    done = spool(edge, "check")
+    assert done.returncode == 1 and f"DAMAGED at {path.name}:" in done.stdout, done
+    edge.start()
+    far.start()
+    wait_until(lambda: edge.route("pay")["queued"] == 0, 30, edge.status)
+    row = edge.route("pay")
+    assert (row["delivered"], row["dropped"], row["dropped_damaged"]) == (2999, 1, 1), row
+    assert any(a["code"] == "records_quarantined" for a in edge.status()["alarms"])
+    edge.wait_log(f"spool_record_damaged.*segment={path.name} offset=[0-9]+")
+    lines = readers.lines(far.events_dir, "pay")
+    assert lines == [b"payment %06d" % n for n in range(3000) if n != 1499]
+    assert far.status()["receiver"]["gap_events"] == 1
+    net.stop()
+
+
 def test_s2_repair_keeps_the_bad_bytes(net):
     _, relay, far = filled(net)
     path = segments(relay)[0]
@@ -75,6 +114,8 @@ def test_s2_repair_keeps_the_bad_bytes(net):
     done = spool(relay, "repair")
     assert done.returncode == 0, done.stdout + done.stderr
     assert spool(relay, "check").returncode == 0
+    kept = path.with_name(path.name + ".quarantine").read_bytes()
+    assert kept.startswith(b"PHQUAR1\n") and kept[24:] in bytes(data), "the bad bytes are kept"
     relay.start()
     far.start()
     wait_until(lambda: relay.status_or_none() and relay.route("all")["queued"] == 0, 20)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/security/base64.h"
 #include "core/security/psk.h"
 #include "core/settings/address.h"
 #include "core/settings/auth_methods.h"
@@ -279,7 +280,11 @@ Key<Rule> topics_key() {
               f.error(v.place, f.name() + " is empty", "without the key the rule is for every topic");
             for (const Value& item : v.items) {
               if (!f.expect(item, Value::Kind::string, "an array of strings only")) continue;
-              if (auto topic = security::parse_topic_rule(item.text))
+              const ByteView subject = security::subject_of(item.text);
+              if (subject.size() != item.text.size())
+                f.error(item.place, f.name() + ": " + in_quotes(item.text.substr(0, 80)) + " fits nothing",
+                        "rules see the topic itself: write " + in_quotes(subject.empty() ? "#" : subject.substr(0, 80)));
+              else if (auto topic = security::parse_topic_rule(item.text))
                 row.topics.push_back(std::move(*topic));
               else
                 f.error(item.place, f.name() + ": " + in_quotes(item.text.substr(0, 80)) + " is no topic filter");
@@ -343,6 +348,22 @@ const Table<OverloadProtection>& overload_table() {
   return table;
 }
 
+void check_jwt(const Value& table, const Jwt& jwt, Diagnostics& out) {
+  auto place = [&](std::string_view key) {
+    const Entry* e = table.find(key);
+    return e ? e->value.place : table.place;
+  };
+  if (!jwt.secret.empty() && !jwt.secret_file.empty())
+    out.error(place("secret_file"), "`secret` and `secret_file` are both there", "leave one of them out");
+  if (jwt.secret_base64 && jwt.secret.empty() && jwt.secret_file.empty())
+    out.error(place("secret_base64_encoded"), "`secret_base64_encoded` needs `secret` or `secret_file`");
+  if (jwt.secret_base64 && !jwt.secret.empty() && security::base64_decode(jwt.secret).value_or("").empty())
+    out.error(place("secret"), "`secret` is no base64", "`secret_base64_encoded = true` says that it is");
+  for (const auto& [key, value] :
+       {std::pair("username_claim", &jwt.username_claim), {"acl_claim_name", &jwt.acl_claim_name}})
+    if (value->empty()) out.error(place(key), "`" + std::string(key) + "` is empty", "leave it out for the usual name");
+}
+
 /// Names that come twice among the rows of a table.
 template <class Row>
 void tell_doubles(const Value& broker, std::string_view table, std::string_view what, const std::vector<Row>& rows,
@@ -371,6 +392,7 @@ void read_access(const Value& broker, Access& into, Diagnostics& out) {
     jwt_table().read(*t, jwt, out);
     if (jwt.secret.empty() && jwt.secret_file.empty() && jwt.public_key_file.empty() && jwt.jwks_file.empty())
       out.error(t->place, "[broker.jwt] has no key", "give it secret, secret_file, public_key_file or jwks_file");
+    check_jwt(*t, jwt, out);
   }
   if (const Value* t = table_at(broker, "http", "broker.http", out)) http_table().read(*t, into.http.emplace(), out);
   if (const Value* t = table_at(broker, "http_authz", "broker.http_authz", out))

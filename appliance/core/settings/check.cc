@@ -58,6 +58,8 @@ class Check {
   void run() {
     node();
     tls_files();
+    api();
+    methods();
     agent();
     receiver();
     listeners();
@@ -88,6 +90,36 @@ class Check {
     absolute(s_.tls->cert, at.place("cert"), "tls.cert");
     absolute(s_.tls->key, at.place("key"), "tls.key");
     if (!s_.tls->crl.empty() || at.has("crl")) absolute(s_.tls->crl, at.place("crl"), "tls.crl");
+  }
+  void api() {
+    constexpr size_t kSocketPathMax = 107;  // sockaddr_un
+    const At at = root_.inner("api");
+    absolute(s_.api.socket, at.place("socket"), "api.socket");
+    if (s_.api.socket.size() > kSocketPathMax)
+      out_.error(at.place("socket"), "`api.socket` is longer than " + std::to_string(kSocketPathMax) + " bytes");
+  }
+  /// Methods that are asked for by name and have nothing to go by.
+  void methods() {
+    const Access& access = s_.broker.access;
+    const At authn = root_.inner("broker").inner("authn");
+    if (authn.has("order")) methods(access.authn.order, authn, "order");
+    for (size_t i = 0; i < s_.listeners.size(); ++i)
+      if (s_.listeners[i].authn) methods(*s_.listeners[i].authn, root_.row("listener", i), "authn");
+  }
+  void methods(const std::vector<AuthMethod>& list, const At& at, std::string_view key) {
+    const Access& access = s_.broker.access;
+    auto missing = [&](AuthMethod method, bool there, std::string_view name, std::string_view table) {
+      const auto found = std::ranges::find(list, method);
+      if (there || found == list.end()) return;
+      out_.error(at.item(key, static_cast<size_t>(found - list.begin())),
+                 "`" + std::string(key) + "` has " + in_quotes(name) + ", but there is no " + std::string(table));
+    };
+    const Value* written = at.value(key);
+    if (!written || written->items.size() != list.size()) return;  // told already
+    missing(AuthMethod::jwt, access.jwt.has_value(), "jwt", "[broker.jwt]");
+    missing(AuthMethod::http, access.http.has_value(), "http", "[broker.http]");
+    missing(AuthMethod::psk, access.psk || !access.psk_identities.empty(), "psk",
+            "[broker.psk] and no [[broker.psk_identity]]");
   }
   void agent() {
     if (!s_.agent) return;
@@ -154,7 +186,7 @@ class Check {
     if (!ws && l.path != Listener{}.path)
       out_.error(at.place("path"), "`path` is for listeners with `protocol = \"ws\"`");
     if (!ws && at.has("origins"))
-      out_.error(at.place("origins"), "`origins` is for listeners with `protocol = \"ws\"`");
+      out_.warning(at.place("origins"), "`origins` is for listeners with `protocol = \"ws\"`");
     if (at.has("origins") && l.origins.empty() && at.value("origins")->is(Value::Kind::array))
       out_.error(at.place("origins"), "`origins` is empty", "without the key pages of anywhere may connect");
     for (size_t i = 0; i < l.origins.size(); ++i) origin(l.origins[i], at.item("origins", i));
@@ -258,6 +290,10 @@ class Check {
                  "what is dropped never arrives at the far end, so its source would wait for ever");
     if (drops && !r.spool.max)
       out_.error(at.inner("spool").place("full"), "`spool.full` needs `spool.max`: without it nothing is ever full");
+    if (s_.agent && r.topics.empty() && (drops || r.spool.keep))
+      out_.warning(at.inner("spool").place(drops ? "full" : "keep"),
+                   "nothing is dropped of files that this node's agent reads: they wait where they are",
+                   "it holds for what comes from peers; an alarm tells when more files wait than `max`");
   }
   void topic(const std::string& filter, Place place) {
     if (filter.starts_with("$share/") || filter.starts_with("$queue/"))
@@ -291,7 +327,7 @@ class Check {
     std::vector<std::string_view> known;
     for (const Upstream& u : s_.upstreams) {
       if (u.name == wanted || u.name.empty()) return;  // one whose name could not be read may be meant
-      known.emplace_back(u.name);
+      if (u.name != "files") known.emplace_back(u.name);
     }
     known.emplace_back("files");
     const std::string_view near = nearest(wanted, known);

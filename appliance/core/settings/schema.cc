@@ -28,6 +28,10 @@ const Table<Node>& node_table() {
                "Datacenter. Events that already passed a site are not sent there again. Default: the node's name.")
               .like("\"ams\""),
           text("data_dir", &Node::data_dir, "Everything the node must not lose lives below it."),
+          size("disk_reserve", &Node::disk_reserve, 1_MiB, kTiB,
+               "What is kept free on the disks of data_dir and receiver.dir, for cursors and for a start on a full "
+               "disk; "
+               "at most a quarter of a disk. Intake stops before it is touched, and goes on when there is room again."),
       });
   return table;
 }
@@ -79,6 +83,14 @@ const Table<Category>& category_table() {
           choice<Category, MessageFormat, MessageFormat>(
               "format", &Category::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
               "How MQTT messages become lines: the payload with newline and backslash escaped, or one JSON object."),
+          duration("keep", &Category::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted. Default: receiver.keep.")
+              .like("\"7d\""),
+          size("max", &Category::max, 4_KiB, kTiB, "Oldest closed chunks of the category are deleted beyond this size.")
+              .like("\"1GiB\""),
+          size("quota", &Category::quota, 4_KiB, kTiB,
+               "When the category's files have this size, receiver.over_quota applies to its events.")
+              .like("\"2GiB\""),
       });
   return table;
 }
@@ -101,9 +113,20 @@ const Table<Receiver>& receiver_table() {
           integer("categories_max", &Receiver::categories_max, 1, 1'000'000, "Events of further ones are refused."),
           duration("stream_ttl", &Receiver::stream_ttl, std::chrono::hours(1), 365 * kDay,
                    "Silence after which a sender's stream is forgotten."),
-          duration("keep", &Receiver::keep, 1s, 3650 * kDay, "Closed files that are older are deleted.").like("\"7d\""),
-          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024}, "Oldest closed files are deleted beyond this size.")
+          duration("keep", &Receiver::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted, whether anybody has read them or not.")
+              .like("\"7d\""),
+          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024},
+               "Oldest closed chunks of all categories are deleted beyond this size.")
               .like("\"50GiB\""),
+          size("quota", &Receiver::quota, 1_MiB, {kTiB.value * 1024},
+               "When the files of all categories have this size, over_quota applies to all events.")
+              .like("\"80GiB\""),
+          choice<Receiver, OverQuota, OverQuota>(
+              "over_quota", &Receiver::over_quota,
+              {{"block", OverQuota::block}, {"dead_letter", OverQuota::dead_letter}},
+              "What becomes of events over a quota, the receiver's or the category's: they wait at their senders until "
+              "somebody has made room, or go to the senders' dead letters."),
       },
       {"category"});
   return table;
@@ -442,8 +465,6 @@ void read_routes(const Value& root, Settings& into, Diagnostics& out) {
 
 const std::vector<NotBuilt>& not_built() {
   static const std::vector<NotBuilt> list = {
-      {"receiver.keep", ""},
-      {"receiver.max", ""},
       {"upstream.dedup", "\"strict\""},
       {"api.bind", ""},
   };

@@ -22,6 +22,7 @@ struct Node {
   std::string name;  // never empty after parse(): the host's name by default
   std::string site;  // never empty after parse(): the node's name by default
   std::string data_dir = "/var/lib/posthouse";
+  Bytes disk_reserve{limits::kDiskReserve};
 };
 
 enum class Oversize : uint8_t { split, truncate, dead_letter };
@@ -45,7 +46,11 @@ struct Category {
   Duration chunk_interval = 5s;
   Compress compress = Compress::none;
   MessageFormat format = MessageFormat::raw;
+  std::optional<Duration> keep;  // of the receiver's table without one
+  std::optional<Bytes> max;
+  std::optional<Bytes> quota;
 };
+enum class OverQuota : uint8_t { block, dead_letter };
 struct Receiver {
   std::string link;         // endpoint; empty: no link listener, the files are for this node's own routes
   std::string lsd;          // endpoint; empty: off
@@ -57,6 +62,8 @@ struct Receiver {
   Duration stream_ttl = limits::kStreamTtl;
   std::optional<Duration> keep;
   std::optional<Bytes> max;
+  std::optional<Bytes> quota;
+  OverQuota over_quota = OverQuota::block;
   std::vector<Category> categories;  // the first match counts; without a match: Category{}
 };
 

@@ -177,8 +177,8 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
     return false;
   }
   std::vector<Result<event::Block>> decoded;
-  if (std::string category = blocked_category(packed, events, decoded); !category.empty()) {
-    hold(key, SIZE_MAX, "category_blocked", std::move(category));
+  if (auto why = hindrance(packed, events, decoded)) {
+    hold(key, why->reason, std::move(why->held));
     arm_retry();
     client->consumed(frame_bytes);
     return true;
@@ -212,21 +212,41 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   return true;
 }
 
-/// The first category of the frame in whose place something else stands at this node; empty: none. The first blocks of
-/// the frame are handed back as they were decoded: that looks at each of their bytes, and an agent's frame is one
-/// block.
-std::string Intake::blocked_category(const Slice& packed, const link::Events& events,
-                                     std::vector<Result<event::Block>>& decoded) const {
-  std::string found;
-  if (!sink_) return found;
+/// Why nothing of the frame may be taken now: a disk without room, or a category in whose place something else stands.
+/// The first blocks of the frame are handed back as they were decoded: that looks at each of their bytes, and an
+/// agent's frame is one block.
+std::optional<Intake::Hindrance> Intake::hindrance(const Slice& packed, const link::Events& events,
+                                                   std::vector<Result<event::Block>>& decoded) const {
+  std::optional<Hindrance> found;
+  if (!sink_) {  // then every route has a log
+    Held held{.route = SIZE_MAX, .logs = true};
+    if (hindered(held)) found = Hindrance{"disk_full", std::move(held)};
+    return found;
+  }
   for_each_block(packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
-    if (!found.empty()) return;
+    if (found) return;
     auto block = event::decode(encoded);
-    bool here = block && !block->gap && !looped(*block) && !options_.routes[options_.route_of(block->category)].log;
-    if (here && !sink_->obstacle(block->category).empty()) found = block->category;
+    if (block && !looped(*block)) {
+      const bool logged = options_.routes[options_.route_of(block->category)].log;
+      Held held{.route = SIZE_MAX, .logs = logged, .files = !logged};
+      if (!logged && !block->gap && !sink_->obstacle(block->category).empty()) {
+        held.blocked = block->category;
+        found = Hindrance{"category_blocked", std::move(held)};
+      } else if (hindered(held)) {
+        found = Hindrance{"disk_full", std::move(held)};
+      }
+    }
     if (decoded.size() < kDecodedKept) decoded.push_back(std::move(block));
   });
   return found;
+}
+
+/// Whether what a stream is held for is still so.
+bool Intake::hindered(const Held& held) const {
+  if (held.route != SIZE_MAX && options_.routes[held.route].full()) return true;
+  if (held.logs && !options_.room()) return true;
+  if (!sink_) return false;
+  return (held.files && !sink_->room()) || (!held.blocked.empty() && !sink_->obstacle(held.blocked).empty());
 }
 
 void Intake::place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
@@ -412,8 +432,8 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     };
     take_back(counters_, arrival->counted);
     for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);
-    log_error("intake_not_durable", {{"error", outcome.error().to_string()}});
-    hold(key, SIZE_MAX, outcome.error().code.name());
+    log_warn("intake_not_durable", {{"error", outcome.error().to_string()}});
+    hold(key, outcome.error().code.name(), {.route = SIZE_MAX, .logs = true, .files = true});
     arm_retry();
     if (client) client->consumed(arrival->frame_bytes);
     return;
@@ -445,15 +465,16 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     const IntakeRoute& r = options_.routes[i];
     if (!r.log || std::find(arrival->needs.begin(), arrival->needs.end(), r.log) == arrival->needs.end() || !r.full())
       continue;
-    hold(key, i, "spool_full");
+    hold(key, "spool_full", {.route = i});
     arm_retry();
   }
 }
 
-void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked) {
+void Intake::hold(const link::StreamKey& key, std::string_view reason, Held held) {
   if (held_.contains(key)) return;
-  uint64_t serial = next_hold_++;
-  held_[key] = {route, serial, std::move(blocked), false};
+  const uint64_t serial = next_hold_++;
+  held.serial = serial;
+  held_[key] = std::move(held);
   // HOLD promises that what is not acknowledged is not here: batches of the stream that wait for their commit come
   // first.
   if (!streams_->writing(key)) return say_hold(key, serial, std::string(reason));
@@ -510,8 +531,7 @@ void Intake::arm_retry() {
 void Intake::release_held() {
   for (auto it = held_.begin(); it != held_.end();) {
     const Held& held = it->second;
-    const bool full = held.route != SIZE_MAX && options_.routes[held.route].full();
-    if (!held.said || full || (!held.blocked.empty() && !sink_->obstacle(held.blocked).empty())) {
+    if (!held.said || hindered(held)) {
       ++it;
       continue;
     }

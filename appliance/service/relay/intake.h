@@ -6,7 +6,8 @@
 //   acknowledgement to the session that brought it
 //
 // Nothing is acknowledged before the group that holds it is durable. A group that fails (full disk) gives its ranges
-// back, holds the streams and releases them after kRetryAfter: back-pressure, not an error loop. A route whose spool is
+// back and holds the streams until the disk has room again: back-pressure, not an error loop. While it has none, what
+// comes is held before it costs a commit. A route whose spool is
 // full holds the streams that need it; others go on (amendment 15). So does a category whose file or directory cannot
 // be there because something else is.
 #pragma once
@@ -54,6 +55,7 @@ struct IntakeOptions {
   std::string site;
   std::vector<IntakeRoute> routes;
   std::function<size_t(std::string_view category)> route_of;  // index into routes; there is always a default
+  std::function<bool()> room = [] { return true; };           // the disk of the logs has some: DiskFloor::room()
   Duration stream_ttl = limits::kStreamTtl;                   // untouched for that long: forgotten
   SeenEvents* seen = nullptr;                                 // null: an event that comes by two ways is kept twice
 };
@@ -132,6 +134,8 @@ class Intake : private commit::Participant {
     size_t route = 0;     // SIZE_MAX: waits for retry_ alone
     uint64_t serial = 0;  // which hold
     std::string blocked;  // category: waits until nothing stands in its place
+    bool logs = false;    // waits until the disk of the logs has room
+    bool files = false;   // waits until that of the files has
     bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
@@ -142,9 +146,14 @@ class Intake : private commit::Participant {
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
   bool looped(const event::Block& block) const;
-  std::string blocked_category(const Slice& packed, const link::Events& events,
-                               std::vector<Result<event::Block>>& decoded) const;
-  void hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked = {});
+  struct Hindrance {
+    std::string_view reason;
+    Held held;
+  };
+  std::optional<Hindrance> hindrance(const Slice& packed, const link::Events& events,
+                                     std::vector<Result<event::Block>>& decoded) const;
+  bool hindered(const Held& held) const;
+  void hold(const link::StreamKey& key, std::string_view reason, Held held);
   void say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason);
   static void tell_hold(Speaker& speaker, StreamId stream, std::string_view reason);
   Speaker& speaker(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client);

@@ -33,13 +33,17 @@ LsdRequest::LsdRequest() {
   lsd::begin_frame(frame_);
 }
 
+void LsdRequest::put(ByteView category, lsd::Token token, ByteView lines, const LsdRequestOptions& options) {
+  if (options.gzip && lines.size() >= kGzipMin)
+    lsd::put_compressed_event(frame_, category, token, lsd::gzip(lines));
+  else
+    lsd::put_event(frame_, category, token, lines);
+  tokens_.push_back(token);
+}
+
 void LsdRequest::put(Run& run, const LsdRequestOptions& options) {
   if (run.lines.empty()) return;
-  if (options.gzip && run.lines.size() >= kGzipMin)
-    lsd::put_compressed_event(frame_, run.category, run.token, lsd::gzip(run.lines));
-  else
-    lsd::put_event(frame_, run.category, run.token, run.lines);
-  tokens_.push_back(run.token);
+  put(run.category, run.token, run.lines, options);
   run.lines.clear();
 }
 
@@ -53,18 +57,20 @@ void LsdRequest::add(const port::Batch& batch, const LsdRequestOptions& options,
       return;
     }
     if (block->gap) return;
-    std::string lines = lines_of(*block, options.json);
-    if (lsd::event_bytes_max(block->category.size(), lines.size(), count_newlines(lines)) > lsd::kLengthMax - 4) {
+    // An agent's blocks are large and go as they are; what is small is gathered.
+    const bool large = block->kind == event::BlockKind::lines && block->payload.size() >= kRunBytes / 8;
+    std::string gathered = large ? std::string() : lines_of(*block, options.json);
+    const ByteView lines = large ? block->payload.view() : ByteView(gathered);
+    if (lsd::event_bytes_max(block->category.size(), lines.size(), block->events) > lsd::kLengthMax - 4) {
       unsendable.push_back({first, last, block->events, encoded, "longer than a frame of LSD's protocol"});
       return;
     }
-    if (run.category != block->category || run.lines.size() + lines.size() > kRunBytes) put(run, options);
+    const lsd::Token token{batch.stream.value, last};
+    if (large || run.category != block->category || run.lines.size() + lines.size() > kRunBytes) put(run, options);
+    if (large) return put(block->category, token, lines, options);
     run.category = block->category;
-    run.token = {batch.stream.value, last};
-    if (run.lines.empty())
-      run.lines = std::move(lines);
-    else
-      run.lines += lines;
+    run.token = token;
+    run.lines += lines;
   });
   put(run, options);
 }

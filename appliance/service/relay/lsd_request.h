@@ -31,11 +31,14 @@ struct LsdUnsendable {
 class LsdRequest {
  public:
   static constexpr size_t kGzipMin = 1024;
+  static constexpr size_t kGrowthMax = 8;          // a control character in JSON takes six bytes, an empty line three
   static constexpr size_t kRunBytes = 256 * 1024;  // small blocks of a category go together up to here
 
   LsdRequest();
   /// Adds a batch's lines, in order: one event a block, or one for several small blocks of a category.
   void add(const port::Batch& batch, const LsdRequestOptions& options, std::vector<LsdUnsendable>& unsendable);
+  /// Whether a batch of so many bytes is sure to fit, whatever its lines become. An empty request takes any.
+  bool takes(size_t batch_bytes) const { return empty() || bytes() + kGrowthMax * batch_bytes <= lsd::kLengthMax; }
   /// Nothing but gaps, say: there is nothing to send.
   bool empty() const { return tokens_.empty(); }
   size_t bytes() const { return frame_.size(); }
@@ -48,6 +51,7 @@ class LsdRequest {
  private:
   struct Run;
   void put(Run& run, const LsdRequestOptions& options);
+  void put(ByteView category, lsd::Token token, ByteView lines, const LsdRequestOptions& options);
 
   std::string frame_;
   std::vector<lsd::Token> tokens_;

@@ -375,8 +375,10 @@ std::string_view LsdServer::fault(const Request& request) const {
 }
 
 bool LsdServer::full(const Request& request) const {
-  return std::any_of(request.routes.begin(), request.routes.end(),
-                     [this](size_t route) { return options_.routes[route].log && options_.routes[route].full(); });
+  return std::any_of(request.routes.begin(), request.routes.end(), [this](size_t route) {
+    const IntakeRoute& to = options_.routes[route];
+    return to.log ? to.full() || !options_.room() : !sink_->room();
+  });
 }
 
 void LsdServer::place(Request& request) {

@@ -38,6 +38,7 @@ struct LsdServerOptions {
   std::vector<IntakeRoute> routes;
   std::function<size_t(std::string_view category)> route_of;  // index into routes; there is always a default
   size_t connections_max = limits::kLinkConnectionsMax;
+  std::function<bool()> room = [] { return true; };  // the disk of the logs has some: DiskFloor::room()
 };
 
 struct LsdServerStats {

@@ -62,7 +62,10 @@ struct LsdTest : testing::Test {
   test::MemoryNetwork network{fabric, loop};
   std::unique_ptr<commit::Committer> committer;
 
-  LsdTest() { committer = std::make_unique<commit::Committer>(loop, disk, store); }
+  LsdTest() {
+    fabric.window = 32 * 1024 * 1024;  // a frame is shown whole
+    committer = std::make_unique<commit::Committer>(loop, disk, store);
+  }
   void settle(Duration by = 2s) {
     for (int i = 0; i < 40; ++i) loop.advance(by / 40);
   }
@@ -333,8 +336,9 @@ class Source : public port::EventSource {
 /// A server of which a test decides every answer.
 class Server {
  public:
+  class Session;
   struct Asked {
-    class Session* session;
+    Session* session;
     std::vector<lsd::Token> tokens;
     std::vector<std::string> categories;
     std::string lines;
@@ -539,13 +543,14 @@ TEST_F(LsdUpstreamTest, a_refused_stream_goes_alone_and_delays_no_other) {
   for (uint64_t n = 0; n < 3; ++n) source.add(n + 1, n == 1 ? "poison" : "good", "x" + std::to_string(n));
   start({kOne});
   settle(3s);
-  EXPECT_EQ(server.lines, "x0\nx2\n");
+  EXPECT_EQ(server.lines.size(), 6u) << server.lines;
+  EXPECT_EQ(server.lines.find("x1"), std::string::npos);
   size_t before = server.requests;
   settle(60s);
   EXPECT_LE(server.requests - before, 20u) << "it backs off";
   source.add(1, "good", "more");
   settle(2s);
-  EXPECT_EQ(server.lines, "x0\nx2\nmore\n");
+  EXPECT_TRUE(server.lines.ends_with("more\n"));
   server.takes = [](const Server::Asked&) { return true; };
   settle(16s);
   EXPECT_EQ(source.delivered, 4u);
@@ -614,6 +619,49 @@ TEST_F(LsdUpstreamTest, after_an_unclean_end_the_first_window_is_counted_and_aft
   settle();
   EXPECT_EQ(third.delivered, 1u);
   EXPECT_EQ(third.maybe_duplicate, 0u);
+}
+
+TEST(LsdRequest, a_message_becomes_a_line_and_a_frame_never_grows_beyond_its_bound) {
+  auto batch_of = [](const std::string& payload, uint64_t first) {
+    event::Block block;
+    block.kind = event::BlockKind::message;
+    block.category = "pos";
+    block.topic = "t";
+    block.id = {kSelf, StreamId{1}, first, first + 1};
+    block.events = 1;
+    block.payload = Slice(payload);
+    std::string packed;
+    put_varint(packed, 1);
+    put_sized(packed, event::encode(block));
+    return port::Batch{StreamId{1}, first, first + 1, 1, Slice(std::move(packed))};
+  };
+  std::vector<LsdUnsendable> unsendable;
+  LsdRequest two;
+  two.add(batch_of("a\nb\\", 0), {}, unsendable);
+  two.add(batch_of("c", 1), {}, unsendable);
+  EXPECT_EQ(two.events(), 2u);
+  EXPECT_TRUE(two.answered_by({{1, 2}, {1, 1}}));
+  EXPECT_FALSE(two.answered_by({{1, 2}}));
+  std::string lines;
+  auto frame = two.take_frame();
+  lsd::for_each_event(lsd::decode_frame(frame.view())->body, [&](const lsd::Event& e) {
+    lsd::for_each_line(e, [&](ByteView line) { lines += line; });
+  }).value();
+  EXPECT_EQ(lines, "a\\nb\\\\\nc\n");
+  // Control characters take six bytes each as JSON.
+  LsdRequest full;
+  std::string control(2 * 1024 * 1024, '\x01');
+  uint64_t added = 0;
+  while (full.takes(batch_of(control, added).packed.size()))
+    full.add(batch_of(control, added++), {.json = true}, unsendable);
+  EXPECT_EQ(added, 1u);
+  EXPECT_LE(full.take_frame().size(), lsd::kFrameBytesMax);
+  EXPECT_TRUE(unsendable.empty());
+  LsdRequest none;
+  none.add(batch_of(std::string(4 * 1024 * 1024, '\x01'), 0), {.json = true}, unsendable);
+  EXPECT_TRUE(none.empty());
+  ASSERT_EQ(unsendable.size(), 1u);
+  EXPECT_EQ(unsendable[0].events, 1u);
 }
 
 TEST_F(LsdUpstreamTest, stopping_waits_for_answers_without_sending_more) {

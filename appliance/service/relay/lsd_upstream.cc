@@ -298,6 +298,7 @@ void LsdUpstream::add_to(Flight& flight, Stream& stream) {
     Part& part = stream.waiting.front();
     size_t size = part.batch.packed.size();
     if (flight.bytes > 0 && flight.bytes + size > kRequestBytes) break;
+    if (!flight.request.takes(size)) break;
     flight.request.add(part.batch, forms_[stream.source], unsendable);
     for (LsdUnsendable& u : unsendable) {
       part.batch.events -= std::min(part.batch.events, u.events);

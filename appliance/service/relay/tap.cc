@@ -53,7 +53,7 @@ void Tap::take(port::Message message, port::WriteBatch with, std::move_only_func
 void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) {
   std::vector<size_t> matching = match_(message.topic);
   for (size_t i : matching)
-    if (routes_[i].full()) {
+    if (routes_[i].full() || !routes_[i].room()) {
       ++counters_.refused;
       return done(fail(spool::errors::full, routes_[i].name));
     }

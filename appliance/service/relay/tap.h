@@ -27,6 +27,7 @@ struct TapRoute {
   std::string category;  // of the events it makes
   spool::SegmentLog* log = nullptr;
   std::function<bool()> full;
+  std::function<bool()> room = [] { return true; };  // the disk of the log has some: DiskFloor::room()
   bool far = false;
 };
 

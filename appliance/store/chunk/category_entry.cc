@@ -70,7 +70,9 @@ bool take(Reader& r, uint8_t version, ChunkEntry& entry) {
   entry.reserved_first = take_name(r);
   entry.reserved_last = take_name(r);
   known = take(r, version, entry.reserved_compression) && known;
-  for (auto left = r.fixed<uint8_t>(); left > 0 && r.ok(); --left)
+  auto left = r.fixed<uint8_t>();
+  if (left > kAbandonedMax) return false;
+  for (; left > 0 && r.ok(); --left)
     known = take(r, version, entry.abandoned.emplace_back()) && known;
   return known;
 }
@@ -133,7 +135,7 @@ Result<CategoryEntry> decode_entry(ByteView bytes) {
     default:
       return fail(errors::damaged, "store entry of a category, unknown kind");
   }
-  if (!known) return fail(errors::damaged, "store entry of a category, unknown compression");
+  if (!known) return fail(errors::damaged, "store entry of a category, a value that nothing has");
   if (!r.ok() || !r.at_end()) return fail(errors::damaged, "store entry of a category has a wrong length");
   return entry;
 }

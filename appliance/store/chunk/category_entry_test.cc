@@ -89,6 +89,18 @@ TEST(CategoryEntry, of_an_unknown_compression_is_damage) {
   EXPECT_EQ(decode_entry(bytes).error().code, errors::damaged);
 }
 
+TEST(CategoryEntry, of_more_abandoned_chunks_than_are_kept_is_damage) {
+  ChunkEntry entry = chunks();
+  entry.abandoned.resize(kAbandonedMax);
+  std::string bytes = encode(CategoryEntry(entry));
+  bytes.resize(bytes.size() - 4);
+  const size_t mark = 4 + 4 + 8 + 8 + 8 + 1;
+  bytes[bytes.size() - kAbandonedMax * mark - 1] = static_cast<char>(kAbandonedMax + 1);
+  bytes.append(mark, '\0');
+  put_fixed<uint32_t>(bytes, crc32c(bytes));
+  EXPECT_EQ(decode_entry(bytes).error().code, errors::damaged);
+}
+
 TEST(CategoryEntry, with_a_list_longer_than_its_bytes_is_damage) {
   std::string bytes = encode(CategoryEntry(ChunkEntry{}));
   bytes.resize(bytes.size() - 4);

@@ -210,6 +210,49 @@ TEST(FilesSink, clock_that_steps_back_goes_on_counting) {
             "c_current -> c-2026-07-13_000003");
 }
 
+TEST(FilesSink, names_go_on_after_a_restart_with_an_earlier_clock_and_nothing_left) {
+  SinkFixture f;
+  f.write("c", "a\n");
+  f.advance(6s);
+  f.consume("c");
+  f.files.unlink("/srv/events/c/" + f.link("c")).value();
+  f.files.unlink("/srv/events/c/c_current").value();
+  f.wall(kNoon - 40 * kDay);
+  f.restart();  // the store alone knows
+  f.write("c", "b\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-13_000002");
+  f.stop();
+  f.store = {};
+  ASSERT_TRUE(f.start());  // the directory alone knows
+  f.write("c", "c\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-13_000003");
+}
+
+TEST(FilesSink, the_counter_runs_over_into_the_next_date_and_that_date_comes_later) {
+  SinkFixture f;
+  f.files.append("/srv/events/c/c-2026-07-13_999998", "old\n");
+  f.write("c", "last of its date\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-13_999999");
+  f.advance(6s);
+  f.write("c", "first of the next\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-14_000001");
+  f.wall(kNoon + kDay);
+  f.advance(6s);
+  f.restart();
+  f.write("c", "that date has come\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-14_000003");
+  f.advance(6s);
+  EXPECT_EQ(f.consume("c"), "old\nlast of its date\nfirst of the next\nthat date has come\n");
+}
+
+TEST(FilesSink, when_no_name_is_left_lines_wait_and_nothing_is_overwritten) {
+  SinkFixture f;
+  f.files.append("/srv/events/c/c-9999-12-31_999999", "the end\n");
+  EXPECT_EQ(f.write("c", "x\n"), "chunk.names_used_up");
+  EXPECT_EQ(f.file("c", "c-9999-12-31_999999"), "the end\n");
+  EXPECT_EQ(f.write("d", "x\n"), "ok");
+}
+
 TEST(FilesSink, chunk_dated_in_the_future_hides_nothing) {
   SinkFixture f;
   f.wall(kNoon + 3650 * kDay);
@@ -473,12 +516,17 @@ TEST(FilesSink, full_disk_fails_the_group_leaves_no_torn_line_and_recovers) {
 
 TEST(FilesSink, reserve_is_never_eaten) {
   SinkFixture f;
-  f.options.disk_reserve = 1000;
-  f.files.capacity = 1010;
+  f.disk_reserve = 1000;
+  f.files.append("/ballast", std::string(3000, 'x'));
+  f.files.capacity = 4010;
   f.restart();
+  EXPECT_TRUE(f.sink->room());
   EXPECT_EQ(f.write("c", "123456789\n"), "ok");
+  uint64_t before = f.files.operations;
   EXPECT_EQ(f.write("c", "1\n"), "file.no_space");
-  f.advance(6s);
+  EXPECT_EQ(f.files.operations, before) << "nothing was tried";
+  EXPECT_FALSE(f.sink->room());
+  f.advance(6s);  // the chunk is closed all the same
   EXPECT_EQ(f.consume("c"), "123456789\n");
   EXPECT_EQ(f.write("c", "1\n"), "ok");
 }

@@ -46,7 +46,9 @@ class SinkFixture {
   std::unique_ptr<test::ManualLoop> loop;
   std::unique_ptr<test::ManualDisk> disk;
   std::unique_ptr<commit::Committer> committer;
+  std::unique_ptr<commit::DiskFloor> floor;
   std::unique_ptr<FilesSink> sink;
+  uint64_t disk_reserve = 0;  // 0: none
   std::string start_error;
 
   bool start() {
@@ -55,6 +57,8 @@ class SinkFixture {
     loop->set_wall(last);
     disk = std::make_unique<test::ManualDisk>(*loop);
     committer = std::make_unique<commit::Committer>(*loop, *disk, store);
+    if (disk_reserve > 0) floor = std::make_unique<commit::DiskFloor>(*loop, files, options.directory, disk_reserve);
+    options.floor = floor.get();
     auto opened = FilesSink::open(options, *loop, files, store, *committer);
     start_error = opened ? "" : opened.error().to_string();
     if (opened) sink = std::move(*opened);

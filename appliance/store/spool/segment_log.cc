@@ -106,6 +106,12 @@ void LogImpl::begin(port::WriteBatch& entries) {
   name_leftovers(entries, group);
 }
 
+commit::Growth LogImpl::growth() const {
+  uint64_t bytes = 0;
+  for (const Part& part : group_->parts) bytes += part.end - (part.is_new ? 0 : part.offset);
+  return {options_.floor, bytes};
+}
+
 void LogImpl::name_leftovers(port::WriteBatch& entries, Group& group) {
   for (uint64_t segment : leftovers_cleaned_) entries.remove(leftover_key(options_.name, segment));
   group.leftovers = leftovers_named_;
@@ -318,7 +324,8 @@ void LogImpl::retire(Segments::iterator segment) {
   if (!gone && gone.error().code != port::file_errors::not_found)
     log_warn("spool_segment_not_deleted",
              {{"spool", options_.name}, {"segment", segment_name(first)}, {"error", gone.error().to_string()}});
-  segments_.erase(segment);
+  auto following = segments_.erase(segment);
+  for (LogCursor* cursor : *cursors_) cursor->let_go(first, following == segments_.end() ? end_.end : following->first);
   if (!damaged) return;
   port::WriteBatch batch;
   for (auto it = from; it != until; ++it) {
