@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/mask.h"
 #include "host/notify.h"
 #include "io/clock.h"
 #include "io/random_seed.h"
@@ -14,7 +15,8 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
-constexpr Duration kShutdownBound = 8s;  // an orderly end takes no longer; systemd and people wait 10 s
+constexpr Duration kFiltersAfter = 100ms;  // many SUBSCRIBEs, one look at the broker's filters
+constexpr Duration kShutdownBound = 8s;    // an orderly end takes no longer; systemd and people wait 10 s
 
 chunk::CategoryOptions category_options(const settings::Category& from) {
   chunk::CategoryOptions out;
@@ -23,6 +25,23 @@ chunk::CategoryOptions category_options(const settings::Category& from) {
   out.chunk_max = from.chunk_max.value;
   out.chunk_interval = from.chunk_interval;
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
+  return out;
+}
+
+/// route.format, as entries of the route's category before those of the receiver, which say the rest.
+std::vector<settings::Category> formats_of_routes(const settings::Settings& settings) {
+  std::vector<settings::Category> out;
+  for (const settings::Route& r : settings.routes) {
+    if (!r.format || r.topics.empty()) continue;
+    const auto& all = settings.receiver->categories;
+    auto rest = std::find_if(all.begin(), all.end(), [&](const settings::Category& c) {
+      return std::any_of(c.match.begin(), c.match.end(),
+                         [&](const std::string& mask) { return mask_matches(mask, r.category); });
+    });
+    settings::Category& c = out.emplace_back(rest == all.end() ? settings::Category{} : *rest);
+    c.match = {r.category};
+    c.format = *r.format;
+  }
   return out;
 }
 
@@ -139,6 +158,7 @@ Result<> Node::open() {
   PH_TRY(open_spools());
   PH_TRY(open_agent());
   PH_TRY(open_access());
+  PH_TRY(open_demand());
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
@@ -197,6 +217,7 @@ Result<> Node::open_files_sink() {
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";
   options.categories_max = settings_.receiver->categories_max;
+  for (const auto& c : formats_of_routes(settings_)) options.categories.push_back(category_options(c));
   for (const auto& c : settings_.receiver->categories) options.categories.push_back(category_options(c));
   PH_ASSIGN(files_sink_, chunk::FilesSink::open(std::move(options), loop_, files_, *store_, *committer_));
   return {};
@@ -252,6 +273,18 @@ Result<> Node::open_agent() {
   options.grace = from.delete_grace;
   options.rescan = from.rescan_interval;
   options.boot_id = boot_id(files_);
+  options.include = from.include;
+  options.exclude = from.exclude;
+  options.tail = from.mode == settings::AgentMode::tail;
+  for (const auto& c : from.categories) {
+    agent::CategoryOptions& category = options.categories.emplace_back();
+    category.masks = c.match;
+    category.tail = c.mode.value_or(from.mode) == settings::AgentMode::tail;
+    if (c.multiline_start.empty()) continue;
+    PH_ASSIGN(category.multiline,
+              agent::Multiline::make({c.multiline_start, c.multiline_lines,
+                                      static_cast<size_t>(c.multiline_bytes.value), c.multiline_timeout}));
+  }
   for (const auto& r : settings_.routes) {
     agent::RouteOptions& route = options.routes.emplace_back();
     route.name = r.name;
@@ -284,7 +317,7 @@ Result<> Node::open_broker() {
                     r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
-        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,
+        id_, std::move(to), [this](std::string_view topic) { return takers_of(topic); }, loop_, *committer_,
         seen_.get());
   }
   if (settings_.listeners.empty() && !publishes) return {};
@@ -300,6 +333,12 @@ Result<> Node::open_broker() {
   options.node_name = settings_.node.name;
   options.version = PH_VERSION;
   set_broker_access(options);
+  options.on_filters = [this] {
+    loop_.post([this] {
+      if (wishes_ && wishes_->in_use() && !filters_timer_->pending())
+        filters_timer_->start(kFiltersAfter, [this] { collect_filters(); });
+    });
+  };
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -334,7 +373,9 @@ Result<> Node::open_targets() {
       if (t.kind != settings::Target::Kind::mqtt) continue;
       for (port::EventSource* s : sources_of(t.name()))
         if (s->route() == r.name)
-          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_, tap_.get()));
+          mqtt_targets_.push_back(
+              std::make_unique<relay::MqttTarget>(relay::fill_node(t.text, settings_.node.site, settings_.node.name),
+                                                  *s, *broker_, loop_, tap_.get(), settings_.node.site));
     }
   for (const auto& u : settings_.upstreams) {
     relay::UpstreamOptions options;
@@ -353,6 +394,8 @@ Result<> Node::open_targets() {
     options.node_name = settings_.node.name;
     options.site = settings_.node.site;
     options.incarnation = incarnation_;
+    options.demand = demand_.get();
+    options.asks = asks_of(u.name);
     upstreams_.push_back(std::make_unique<relay::Upstream>(std::move(options), loop_, loop_, sources_of(u.name)));
   }
   return {};
@@ -369,6 +412,7 @@ Result<> Node::open_receiver() {
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
   intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
   PH_TRY(intake_->load());
+  open_wishes();
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
   relay::LinkServerOptions server{.bind = at,
                                   .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
@@ -376,7 +420,8 @@ Result<> Node::open_receiver() {
                                   .name = settings_.node.name,
                                   .site = settings_.node.site,
                                   .incarnation = incarnation_,
-                                  .connections_max = settings_.receiver->connections_max};
+                                  .connections_max = settings_.receiver->connections_max,
+                                  .wishes = wishes_.get()};
   link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
   return {};
 }

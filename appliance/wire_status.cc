@@ -81,7 +81,8 @@ void Node::fill_routes(admin::Status& s) const {
 void Node::fill_upstreams(admin::Status& s) const {
   for (const auto& u : upstreams_) {
     relay::UpstreamStatus from = u->status();
-    admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes, {}};
+    admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes,
+                           {},        from.looped,         demand_->filters_of(from.name)};
     for (size_t i = 0; i < from.receivers.size(); ++i) {
       const link::ReceiverStatus& r = from.receivers[i];
       row.receivers.push_back({r.address, from.peers[i], std::string(state_name(r.state)), r.in_flight_batches,
@@ -130,6 +131,9 @@ void Node::fill_services(admin::Status& s) const {
                              {"power_cuts", a.power_cuts},
                              {"vanished", a.vanished},
                              {"newline_added", a.newline_added},
+                             {"joined_events", a.joined_events},
+                             {"locked_waits", a.locked_waits},
+                             {"locked_too_long", a.locked_too_long},
                              {"oversize_lines", a.oversize_lines},
                              {"oversize_bytes", a.oversize_bytes},
                              {"dropped_bytes", a.dropped_bytes},
@@ -204,6 +208,7 @@ void Node::fill_services(admin::Status& s) const {
     s.mqtt->emplace_back("sessions_recovered", j.recovered_sessions);
     s.mqtt->emplace_back("retained_recovered", j.recovered_retained);
     s.mqtt->emplace_back("damaged_records", j.damaged_records);
+    if (wishes_) s.mqtt->emplace_back("interest_overflows", wishes_->overflows());
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);

@@ -52,6 +52,11 @@ class Broker final : public port::MessageSink {
   /// not keep up: again later), broker.bad_topic.
   void publish(port::Message message, std::move_only_function<void(Result<>)> done) override;
 
+  /// The topic filters of all sessions, those that are away included, without $share groups, at most `max`; `rest`:
+  /// there are more. `got` runs on the event loop. After it options.on_filters is called once for any number of
+  /// changes.
+  void filters(size_t max, std::function<void(std::vector<std::string> filters, bool rest)> got);
+
   /// After stop(): nothing of the workers is on its way to the disk any more.
   bool drained() const;
 

@@ -22,6 +22,7 @@ class LinkServer::Session : public port::ConnectionHandler,
                      .site = server_.options_.site,
                      .target = {},
                      .incarnation = server_.options_.incarnation,
+                     .features = server_.options_.wishes ? link::features::interest : 0,
                      .wall_time = server_.loop_.wall_now()});
   }
 
@@ -91,6 +92,32 @@ class LinkServer::Session : public port::ConnectionHandler,
       connection_->close(Duration::zero());
     }
   }
+  /// What changed since this peer was told last.
+  void tell() {
+    if (closing_ || !ready_ || !asked_) return;
+    Wishes::Told now = server_.options_.wishes->told(hello_.site, *asked_);
+    if (!now || now == told_) return;
+    link::Interest frame{.reset = !told_};
+    if (frame.reset) frame.categories = {asked_->begin(), asked_->end()};
+    size_t bytes = 0;
+    const auto add = [&](std::vector<link::Interest::Entry>& to, const link::Interest::Entry& entry) {
+      to.push_back(entry);
+      bytes += entry.filter.size() + 64;
+      if (bytes < kInterestFrameBytes) return;
+      frame.more = true;
+      send(frame);
+      frame = {};
+      bytes = 0;
+    };
+    for (const auto& e : *now)
+      if (!told_ || !told_->contains(e)) add(frame.added, e);
+    if (told_)
+      for (const auto& e : *told_)
+        if (!now->contains(e)) add(frame.removed, e);
+    frame.more = false;
+    send(frame);
+    told_ = std::move(now);
+  }
   bool ready() const { return ready_; }
   const link::Hello& hello() const { return hello_; }
 
@@ -130,6 +157,8 @@ class LinkServer::Session : public port::ConnectionHandler,
       on_resume(*resume);
     } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
       server_.intake_.close(key(close->stream));
+    } else if (auto* ask = std::get_if<link::InterestAsk>(&frame)) {
+      on_ask(*ask);
     } else if (auto* ping = std::get_if<link::Ping>(&frame)) {
       send(link::Pong{ping->token});
     } else if (auto* bye = std::get_if<link::Goodbye>(&frame)) {
@@ -155,6 +184,16 @@ class LinkServer::Session : public port::ConnectionHandler,
     log_info("link_session_opened",
              {{"peer", peer()}, {"node", hello.name}, {"site", hello.site}, {"target", hello.target}});
     flush();
+  }
+
+  void on_ask(const link::InterestAsk& ask) {
+    if (!server_.options_.wishes) return;
+    if (ask.categories.size() > Wishes::kAsksMax) return protocol_error("INTEREST_ASK for too many categories");
+    asked_.emplace();
+    for (const std::string& category : ask.categories)
+      if (event::category_fault(category).empty()) asked_->insert(category);
+    told_.reset();
+    tell();
   }
 
   /// What an older connection brought may still be on its way to the disk: the answer waits for it, so that "not here"
@@ -214,13 +253,20 @@ class LinkServer::Session : public port::ConnectionHandler,
   bool closing_ = false;
   bool flush_posted_ = false;
   size_t resumes_waiting_ = 0;
+  std::optional<std::set<std::string>> asked_;  // categories whose wishes the peer wants to know,
+  Wishes::Told told_;                           // and what it was told of them
   std::map<StreamId, link::Ack> acks_;
   uint64_t consumed_ = 0;
   uint64_t granted_ = 0;
 };
 
 LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake)
-    : options_(std::move(options)), loop_(loop), network_(network), intake_(intake), ticker_(loop.make_timer()) {}
+    : options_(std::move(options)),
+      loop_(loop),
+      network_(network),
+      intake_(intake),
+      ticker_(loop.make_timer()),
+      wishes_timer_(loop.make_timer()) {}
 
 LinkServer::~LinkServer() {
   *alive_ = false;
@@ -240,6 +286,13 @@ Result<> LinkServer::start() {
 void LinkServer::stop() {
   listener_.reset();
   for (auto& [raw, session] : sessions_) session->end("the node is stopping");
+}
+
+void LinkServer::wishes_changed() {
+  if (wishes_timer_->pending()) return;
+  wishes_timer_->start(kTellAfter, [this] {
+    for (auto& [raw, session] : sessions_) session->tell();
+  });
 }
 
 port::Endpoint LinkServer::local() const {

@@ -19,6 +19,7 @@
 #include "port/loop.h"
 #include "port/network.h"
 #include "service/relay/intake.h"
+#include "service/relay/wishes.h"
 
 namespace ph::relay {
 
@@ -30,6 +31,7 @@ struct LinkServerOptions {
   std::string site;
   uint64_t incarnation = 0;
   size_t connections_max = limits::kLinkConnectionsMax;
+  Wishes* wishes = nullptr;  // null: peers are not told what is wanted
 };
 
 struct LinkServerStats {
@@ -46,13 +48,17 @@ class LinkServer {
   static constexpr uint64_t kTotalCredit = 24 * 1024 * 1024;
   static constexpr uint64_t kMinCredit = 256 * 1024;
   static constexpr size_t kAcceptsASecond = 150;  // more wait in the kernel: 2,000 agents may come back at once (L2)
-  static constexpr Duration kIdleTimeout = 90s;   // a sender pings long before
+  static constexpr Duration kTellAfter = std::chrono::milliseconds(50);  // many changes, one frame
+  static constexpr size_t kInterestFrameBytes = 256 * 1024;
+  static constexpr Duration kIdleTimeout = 90s;  // a sender pings long before
 
   LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake);
   ~LinkServer();
   Result<> start();
   /// Says GOODBYE to everybody and accepts nobody from now on.
   void stop();
+  /// What is wanted may have changed: tells who asked, soon.
+  void wishes_changed();
   port::Endpoint local() const;
   LinkServerStats stats() const;
 
@@ -72,6 +78,7 @@ class LinkServer {
   std::map<Session*, std::shared_ptr<Session>> sessions_;
   std::map<std::pair<NodeId, uint64_t>, Session*> channels_;
   std::unique_ptr<port::Timer> ticker_;
+  std::unique_ptr<port::Timer> wishes_timer_;
   LinkServerStats stats_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "port/event_source.h"
 #include "port/loop.h"
 #include "port/network.h"
+#include "service/relay/demand.h"
 
 namespace ph::relay {
 
@@ -33,6 +35,8 @@ struct UpstreamOptions {
   std::string node_name;
   std::string site;
   uint64_t incarnation = 0;
+  Demand* demand = nullptr;    // is told what the far end says that it wants
+  std::set<std::string> asks;  // of which categories
 };
 
 struct UpstreamStatus {
@@ -55,6 +59,8 @@ class Upstream {
   /// Closes the connections; what is not acknowledged is asked for again after the next start.
   void stop();
   UpstreamStatus status() const;
+  /// Asks the far end what it wants of these categories as well.
+  void ask(const std::set<std::string>& categories);
 
  private:
   class Link;
