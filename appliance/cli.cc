@@ -4,21 +4,15 @@
 
 #include <cstdio>
 
-#include "base/coding.h"
 #include "base/log.h"
-#include "codec/event/block.h"
 #include "core/settings/difference.h"
 #include "host/notify.h"
 #include "io/config_file.h"
 #include "io/descriptor_limit.h"
 #include "io/http_unix.h"
-#include "io/level_store.h"
 #include "io/pki.h"
-#include "io/posix_files.h"
 #include "io/signals.h"
 #include "service/admin/status.h"
-#include "store/dead_letter/dead_letters.h"
-#include "store/spool/spool_check.h"
 #include "wire_node.h"
 #include "wire_wait.h"
 
@@ -68,44 +62,6 @@ std::optional<settings::Settings> load(const std::string& path) {
   }
   std::fputs(outcome->to_string(path).c_str(), stderr);
   return std::move(outcome->settings);
-}
-
-std::string printable(ByteView bytes) {
-  std::string out;
-  for (unsigned char c : bytes)
-    out += c < 0x20 || c == 0x7F ? fmt::format("\\x{:02x}", c) : std::string(1, static_cast<char>(c));
-  return out;
-}
-
-void print_segments(const std::string& route, const spool::SpoolReport& report, bool checked) {
-  fmt::print("{}: {} segments, released below {}{}\n", route, report.segments.size(), report.floor,
-             report.unacknowledged_bytes
-                 ? fmt::format(", {} bytes that were never acknowledged", report.unacknowledged_bytes)
-                 : "");
-  for (const auto& s : report.segments) {
-    fmt::print("  {}  sequences {}..{}  {} bytes", s.file, s.first, s.last, s.bytes);
-    if (checked) fmt::print("  {} records  {} events", s.records, s.events);
-    fmt::print("{}\n", s.note.empty() ? "" : "  " + s.note);
-    for (const auto& d : s.damage)
-      fmt::print("    DAMAGED at {}:{}, {} bytes, sequences {}..{}, {} events: {}\n", s.file, d.offset, d.bytes,
-                 d.first, d.last, d.events, d.reason);
-  }
-}
-
-/// One route's spool by one verb. Returns the exit code.
-int spool_verb(const std::string& verb, const std::string& route, const spool::SpoolPlace& place) {
-  if (verb == "repair") {
-    auto repaired = spool::repair_spool(place);
-    if (!repaired) return say(kFailed, repaired.error());
-    print_segments(route, repaired->before, true);
-    fmt::print("{}: {} places repaired, {} bytes kept in .quarantine files\n", route, repaired->places,
-               repaired->quarantined_bytes);
-    return kDone;
-  }
-  auto report = verb == "check" ? spool::check_spool(place) : spool::list_spool(place);
-  if (!report) return say(kFailed, report.error());
-  print_segments(route, *report, verb == "check");
-  return report->damaged_places() ? kFailed : kDone;
 }
 
 }  // namespace
@@ -189,54 +145,6 @@ int pki_issue(const std::string& directory, const std::string& name, const std::
   auto made = io::pki_issue(directory, {name, dns, ip});
   if (!made) return say(kFailed, made.error());
   fmt::print("certificate: {}\nkey: {}\n", made->certificate_file, made->key_file);
-  return kDone;
-}
-
-int spool(const std::string& verb, const std::string& config, const std::string& route) {
-  auto settings = load(config);
-  if (!settings) return kInvalid;
-  io::PosixFiles files;
-  const std::string& data = settings->node.data_dir;
-  // The store's lock also proves that the node is stopped.
-  auto store = io::LevelStore::open(data + "/store");
-  if (!store) return say(kFailed, store.error());
-  int code = kDone;
-  bool known = route.empty();
-  for (const auto& r : settings->routes) {
-    if (!route.empty() && r.name != route) continue;
-    known = true;
-    std::string directory = data + "/spool/" + r.name;
-    auto there = files.stat(directory);
-    if (!there || !*there) continue;  // nothing was ever spooled for it
-    code = std::max(code, spool_verb(verb, r.name, {files, store->get(), r.name, directory}));
-  }
-  if (!known) return say(kInvalid, {"cli.no_route", "'" + route + "' is no route of " + config});
-  return code;
-}
-
-int dead_letters(const std::string& config, const std::string& route, bool json) {
-  auto settings = load(config);
-  if (!settings) return kInvalid;
-  io::PosixFiles files;
-  std::string directory = settings->node.data_dir + "/dead-letters";
-  auto routes = dead_letter::routes_with_letters(files, directory);
-  if (!routes) return say(kFailed, routes.error());
-  for (const std::string& r : *routes) {
-    if (!route.empty() && r != route) continue;
-    auto seen = dead_letter::for_each_letter(files, directory, r, [&](const dead_letter::Found& found) {
-      const port::DeadLetter& l = found.letter;
-      auto block = event::decode(l.block);
-      uint64_t events = block ? block->events : 0;
-      if (json)
-        fmt::print("{}\n", admin::dead_letter_json(l, events));
-      else
-        fmt::print("{} {} {} {}: {} ({} events, positions {}..{})\n", to_unix_ms(l.at), l.route, l.target,
-                   printable(l.category), printable(l.reason), events, l.first, l.last);
-      return true;
-    });
-    if (!seen) return say(kFailed, seen.error());
-    if (*seen) fmt::print(stderr, "{}: {} damaged places skipped\n", r, *seen);
-  }
   return kDone;
 }
 

@@ -24,7 +24,5 @@ int status(const std::string& socket, const std::string& config, bool json);
 int pki_init(const std::string& directory);
 int pki_issue(const std::string& directory, const std::string& name, const std::vector<std::string>& dns,
               const std::vector<std::string>& ip);
-int spool(const std::string& verb, const std::string& config, const std::string& route);
-int dead_letters(const std::string& config, const std::string& route, bool json);
 
 }  // namespace ph::cli

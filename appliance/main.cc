@@ -8,6 +8,8 @@
 
 #include "cli.h"
 #include "cli_access.h"
+#include "cli_migrate.h"
+#include "cli_spool.h"
 
 int main(int argc, char** argv) {
   namespace cli = ph::cli;
@@ -53,25 +55,9 @@ int main(int argc, char** argv) {
   issue->add_option("--ip", ip, "an address by which peers reach the node; may be repeated");
   issue->callback([&] { code = cli::pki_issue(dir, name, dns, ip); });
 
-  auto* spool = app.add_subcommand("spool", "look at and mend the spools of a stopped node");
-  spool->require_subcommand(1);
-  std::string spool_config = config, route;
-  for (const char* verb : {"list", "check", "repair"}) {
-    auto* sub = spool->add_subcommand(verb, std::string(verb) == "list" ? "segments, sequences, bytes"
-                                            : std::string(verb) == "check"
-                                                ? "verify every record; exit 1 if any is damaged"
-                                                : "set damaged bytes aside, so that a check is clean");
-    sub->add_option("-c,--config", spool_config, "configuration file")->capture_default_str();
-    sub->add_option("--route", route, "this route's spool only");
-    sub->callback([&, verb = std::string(verb)] { code = cli::spool(verb, spool_config, route); });
-  }
-  auto* letters = spool->add_subcommand("dead-letters", "events that were refused for good, one line each");
-  letters->add_option("-c,--config", spool_config, "configuration file")->capture_default_str();
-  letters->add_option("--route", route, "of this route only");
-  letters->add_flag("--json", json, "one JSON object a line");
-  letters->callback([&] { code = cli::dead_letters(spool_config, route, json); });
-
+  cli::add_spool_verbs(app, code);
   cli::add_access_verbs(app, code);
+  cli::add_migrate_verbs(app, code);
 
   app.add_subcommand("version", "print the version")->callback([] { std::puts("posthouse " PH_VERSION); });
 

@@ -47,6 +47,9 @@ std::vector<broker::AuthMethod> auth_methods(const std::vector<settings::AuthMet
       case settings::AuthMethod::jwt:
         out.push_back(broker::AuthMethod::jwt);
         break;
+      case settings::AuthMethod::psk:
+        out.push_back(broker::AuthMethod::psk);
+        break;
       case settings::AuthMethod::http:
         out.push_back(broker::AuthMethod::http);
         break;
@@ -94,11 +97,26 @@ uint64_t resident_bytes() {
 
 }  // namespace
 
+io::TlsOptions Node::tls_options_of(const settings::HttpServer& server) {
+  io::TlsOptions out;
+  out.ca_file = server.ca;
+  out.ca_may_have_others = server.ca == settings::kSystemAuthorities;
+  return out;
+}
+
+broker::HttpCheckOptions Node::http_options(const settings::HttpServer& from, std::shared_ptr<port::TlsContext> tls) {
+  const auto at = port::parse_endpoint(from.address);  // checked with the settings
+  if (!at) return {};
+  return {*at, from.path, std::move(tls), from.request_timeout, from.requests_max};
+}
+
 void Node::set_listener_access(const settings::Listener& from, broker::ListenerOptions& to) {
   if (from.authn) to.authn = auth_methods(*from.authn);
   to.certificate_as = from.certificate_as == settings::CertificateAs::username   ? broker::CertificateAs::username
                       : from.certificate_as == settings::CertificateAs::clientid ? broker::CertificateAs::client_id
                                                                                  : broker::CertificateAs::nothing;
+  to.certificate_field = static_cast<port::CertificateField>(from.certificate_field);
+  to.websocket_origins = from.origins;
   to.connections_rate = from.max_conn_rate;
   to.messages_rate = from.messages_rate;
   to.messages_rate_total = from.messages_rate_total;
@@ -114,11 +132,13 @@ void Node::set_broker_access(broker::BrokerOptions& options) {
   options.security.crypto = &crypto_;
   options.channel.enhanced_auth = true;
   options.security.jobs = jobs_.get();
-  options.security.jwt_keys = jwt_keys_;
-  if (from.jwt) options.security.jwt_claims = {from.jwt->username_claim, from.jwt->acl_claim_name};
-  if (from.http) {
-    const auto at = port::parse_endpoint(from.http->address);  // checked with the settings
-    if (at) options.security.http = {*at, from.http->path, from.http->request_timeout, from.http->requests_max};
+  options.security.tokens = tokens_;
+  if (from.http) options.security.http = http_options(*from.http, tls_http_);
+  if (from.http_authz) {
+    options.security.authorizer = {http_options(*from.http_authz, tls_http_authz_), from.http_authz->cache_ttl,
+                                   from.http_authz->cache_max,
+                                   from.http_authz->on_failure == settings::OnFailure::deny};
+    options.channel.asks_first = true;
   }
   options.security.flapping = {from.flapping.enable, from.flapping.max_count, from.flapping.window_time};
   options.security.on_flapping = [this, ban_time = from.flapping.ban_time](const std::string& client_id) {
@@ -143,11 +163,10 @@ void Node::watch_memory(uint64_t bytes_max) {
   memory_timer_->start(kMemoryStep, [this, bytes_max] { watch_memory(bytes_max); });
 }
 
-/// Reads what the configuration refers to. A user that stands in the file itself counts before one of the password
-/// file.
-Result<> Node::open_access() {
-  const settings::Access& from = settings_.broker.access;
-  security::PolicyData data;
+/// A user that stands in the file itself counts before one of the password file.
+Result<AccessMaterial> read_access(const settings::Access& from) {
+  AccessMaterial out;
+  security::PolicyData& data = out.policy;
   data.no_match = from.authz.no_match;
   data.deny_action = from.authz.deny_action;
   data.default_rules = from.authz.default_rules;
@@ -160,9 +179,44 @@ Result<> Node::open_access() {
     for (auto& [name, hash] : *entries) data.users.emplace(std::move(name), security::User{std::move(hash), {}, false});
   }
   if (from.jwt) {
-    PH_ASSIGN(jwt_keys_, jwt_keys(*from.jwt));
+    broker::TokenOptions tokens;
+    PH_ASSIGN(tokens.keys, jwt_keys(*from.jwt));
+    tokens.claims = {from.jwt->username_claim, from.jwt->acl_claim_name};
+    out.tokens = std::make_shared<const broker::TokenOptions>(std::move(tokens));
   }
-  access_ = std::make_unique<access::AccessStore>(loop_, *disk_, *store_, std::move(data),
+  return out;
+}
+
+Result<std::shared_ptr<const security::PskKeys>> read_psk(const settings::Settings& from) {
+  const settings::Access& access = from.broker.access;
+  std::shared_ptr<const security::PskKeys> none;
+  if (!std::ranges::any_of(from.listeners, [](const auto& l) { return l.psk; })) return none;
+  security::PskKeys keys;
+  for (const auto& row : access.psk_identities) keys.emplace(row.identity, row.key);
+  if (access.psk) {
+    PH_ASSIGN(const std::string text, read_whole(access.psk->file));
+    auto more = security::parse_psk_file(text);
+    if (!more) return fail(more.error().code, access.psk->file + ": " + more.error().detail);
+    const auto weak =
+        std::ranges::count_if(*more, [](const auto& row) { return row.second.size() < security::kPskBytesAdvised; });
+    if (weak > 0)
+      log_warn("psk_keys_short", {{"file", access.psk->file}, {"keys", weak}, {"advised", security::kPskBytesAdvised}});
+    keys.merge(*more);
+  }
+  return std::make_shared<const security::PskKeys>(std::move(keys));
+}
+
+Result<> Node::open_access() {
+  PH_ASSIGN(AccessMaterial material, read_access(settings_.broker.access));
+  tokens_ = std::move(material.tokens);
+  const settings::Access& from = settings_.broker.access;
+  if (from.http && from.http->tls) {
+    PH_ASSIGN(tls_http_, io::make_tls_client(tls_options_of(*from.http)));
+  }
+  if (from.http_authz && from.http_authz->tls) {
+    PH_ASSIGN(tls_http_authz_, io::make_tls_client(tls_options_of(*from.http_authz)));
+  }
+  access_ = std::make_unique<access::AccessStore>(loop_, *disk_, *store_, std::move(material.policy),
                                                   [this](const security::PolicyPtr& policy) {
                                                     policy_ = policy;
                                                     if (broker_) broker_->set_policy(policy);

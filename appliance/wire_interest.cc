@@ -74,7 +74,8 @@ void Node::open_wishes() {
     if (link_server_) link_server_->wishes_changed();
   });
   wishes_->on_ask([this](size_t upstream, const std::set<std::string>& categories) {
-    if (upstream < upstreams_.size()) upstreams_[upstream]->ask(categories);
+    for (const auto& u : upstreams_)
+      if (u->name() == settings_.upstreams[upstream].name) u->ask(categories);
   });
   // Not from inside of who asks first.
   wishes_->on_first_use([this] { filters_timer_->start(Duration::zero(), [this] { collect_filters(); }); });

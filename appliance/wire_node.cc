@@ -9,6 +9,7 @@
 #include "base/mask.h"
 #include "host/notify.h"
 #include "io/clock.h"
+#include "io/descriptor_limit.h"
 #include "io/random_seed.h"
 
 namespace ph {
@@ -16,14 +17,23 @@ namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
 constexpr Duration kFiltersAfter = 100ms;  // many SUBSCRIBEs, one look at the broker's filters
-constexpr Duration kShutdownBound = 8s;    // an orderly end takes no longer; systemd and people wait 10 s
+constexpr Duration kLastAnswers = 1s;
+constexpr Duration kShutdownBound =
+    7s;  // with kLastAnswers, an orderly end takes no longer; systemd and people wait 10 s
 
-chunk::CategoryOptions category_options(const settings::Category& from) {
+static_assert(static_cast<int>(settings::Compress::gzip) == static_cast<int>(chunk::Compression::gzip));
+static_assert(static_cast<int>(settings::Compress::zstd) == static_cast<int>(chunk::Compression::zstd));
+
+chunk::CategoryOptions category_options(const settings::Receiver& receiver, const settings::Category& from) {
   chunk::CategoryOptions out;
   out.masks = from.match;
   out.mode = from.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks;
   out.chunk_max = from.chunk_max.value;
   out.chunk_interval = from.chunk_interval;
+  out.compression = static_cast<chunk::Compression>(from.compress);
+  out.retention = {.keep = from.keep ? from.keep : receiver.keep, .max = {}};
+  if (from.max) out.retention.max = from.max->value;
+  if (from.quota) out.quota = from.quota->value;
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
   return out;
 }
@@ -57,10 +67,16 @@ agent::Oversize oversize(settings::Oversize from) {
   return agent::Oversize::split;
 }
 
-std::vector<route::Rule> rules(const std::vector<settings::Route>& routes) {
-  std::vector<route::Rule> out;
-  for (const auto& r : routes) out.push_back({r.categories, r.topics});
-  return out;
+spool::Overflow overflow(settings::Full from) {
+  switch (from) {
+    case settings::Full::block:
+      return spool::Overflow::keep_all;
+    case settings::Full::drop_oldest:
+      return spool::Overflow::drop_oldest;
+    case settings::Full::drop_newest:
+      return spool::Overflow::drop_newest;
+  }
+  return spool::Overflow::keep_all;
 }
 
 // One list, of which a room of the same floor cannot include the other's.
@@ -100,25 +116,6 @@ broker::BrokerOptions broker_options(const settings::Broker& from) {
   return out;
 }
 
-io::PeerCertificate peer_certificate(settings::ClientCertificate from) {
-  switch (from) {
-    case settings::ClientCertificate::none:
-      return io::PeerCertificate::none;
-    case settings::ClientCertificate::optional:
-      return io::PeerCertificate::optional;
-    case settings::ClientCertificate::required:
-      return io::PeerCertificate::required;
-  }
-  return io::PeerCertificate::required;
-}
-
-/// Whether it makes a difference under which category an event comes. Published under its topic, it makes none.
-bool tells_categories_apart(const settings::Route& route) {
-  return std::any_of(route.to.begin(), route.to.end(), [](const settings::Target& t) {
-    return t.kind != settings::Target::Kind::mqtt || t.text.find("{category}") != t.text.npos;
-  });
-}
-
 /// Tells this boot from the one before: a file that shrank over a reboot lost its tail to a power cut.
 std::string boot_id(port::Files& files) {
   std::string id(36, '\0');
@@ -131,7 +128,55 @@ std::string boot_id(port::Files& files) {
 
 }  // namespace
 
-Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(rules(settings_.routes)) {}
+std::vector<route::Rule> route_rules(const std::vector<settings::Route>& routes) {
+  std::vector<route::Rule> out;
+  for (const auto& r : routes) out.push_back({r.categories, r.topics});
+  return out;
+}
+
+agent::AgentOptions agent_options(const settings::Settings& settings, port::Files& files) {
+  const settings::Agent& from = *settings.agent;
+  agent::AgentOptions options;
+  options.directory = from.dir;
+  options.line_max = from.line_max.value;
+  options.oversize = oversize(from.line_oversize);
+  options.rotate_bytes = from.rotate_size.value;
+  options.rotate_age = from.rotate_age;
+  options.grace = from.delete_grace;
+  options.rescan = from.rescan_interval;
+  options.boot_id = boot_id(files);
+  for (const auto& r : settings.routes) {
+    agent::RouteOptions& route = options.routes.emplace_back();
+    route.name = r.name;
+    for (const auto& t : r.to) {
+      auto& target = route.targets.emplace_back();
+      target.name = t.name();
+      target.wants_far = r.ack == settings::Ack::far;
+      for (const auto& u : settings.upstreams)
+        if (u.name == target.name) target.live_share = u.live_share;
+    }
+  }
+  return options;
+}
+
+/// Errors: agent.bad_pattern.
+Result<> set_agent_categories(const settings::Agent& from, agent::AgentOptions& options) {
+  options.include = from.include;
+  options.exclude = from.exclude;
+  options.tail = from.mode == settings::AgentMode::tail;
+  for (const auto& c : from.categories) {
+    agent::CategoryOptions& category = options.categories.emplace_back();
+    category.masks = c.match;
+    category.tail = c.mode.value_or(from.mode) == settings::AgentMode::tail;
+    if (c.multiline_start.empty()) continue;
+    PH_ASSIGN(category.multiline,
+              agent::Multiline::make({c.multiline_start, c.multiline_lines,
+                                      static_cast<size_t>(c.multiline_bytes.value), c.multiline_timeout}));
+  }
+  return {};
+}
+
+Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(route_rules(settings_.routes)) {}
 
 Node::~Node() {
   // Whatever remains after a failed open(): the loops of the broker stop before what they call goes.
@@ -144,7 +189,7 @@ Node::~Node() {
 
 bool Node::RouteSpool::full() const {
   if (bytes_max == 0) return false;
-  return std::any_of(sources.begin(), sources.end(),
+  return std::any_of(blocking.begin(), blocking.end(),
                      [this](const auto& s) { return s->counters().queued_bytes >= bytes_max; });
 }
 
@@ -162,8 +207,21 @@ Result<> Node::open() {
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
+  PH_TRY(open_lsd_receiver());
   watch_far();
+  warn_of_limits();
   return {};
+}
+
+/// What the configuration promises and the system will not keep.
+void Node::warn_of_limits() const {
+  uint64_t wanted = settings_.receiver && !settings_.receiver->link.empty() ? settings_.receiver->connections_max : 0;
+  for (const auto& l : settings_.listeners) wanted += l.connections_max;
+  const size_t limit = io::descriptor_limit();
+  if (limit == 0 || wanted < io::descriptor_ceiling()) return;
+  log_warn("descriptor_limit_low", {{"descriptors_max", limit},
+                                    {"connections_max", wanted},
+                                    {"effect", "fewer connections than configured; raise LimitNOFILE"}});
 }
 
 Result<> Node::open_identity() {
@@ -171,7 +229,9 @@ Result<> Node::open_identity() {
   PH_TRY(files_.make_directories(dir));
   PH_ASSIGN(store_, io::LevelStore::open(dir + "/store"));
   disk_ = std::make_unique<io::IoDiskQueue>(loop_);
-  committer_ = std::make_unique<commit::Committer>(loop_, *disk_, *store_);
+  PH_ASSIGN(commit::DiskFloor * floor, floor_of(dir));
+  data_floor_ = floor;
+  committer_ = std::make_unique<commit::Committer>(loop_, *disk_, *store_, data_floor_);
   dead_letters_ = std::make_unique<dead_letter::DeadLetterFiles>(dir + "/dead-letters", files_);
   PH_ASSIGN(auto stored, store_->get(kNodeIdKey));
   if (auto id = stored ? NodeId::from_bytes(*stored) : std::nullopt) {
@@ -189,6 +249,15 @@ Result<> Node::open_identity() {
   return {};
 }
 
+/// One for each file system: those who write to the same one share its reserve.
+Result<commit::DiskFloor*> Node::floor_of(const std::string& directory) {
+  PH_ASSIGN(auto there, files_.stat(directory));
+  if (!there) return fail(port::file_errors::not_found, directory);
+  auto& floor = floors_[there->device];
+  if (!floor) floor = std::make_unique<commit::DiskFloor>(loop_, files_, directory, settings_.node.disk_reserve.value);
+  return floor.get();
+}
+
 Result<> Node::lock(const std::string& directory, const std::string& use) {
   PH_ASSIGN(auto taken, io::DirectoryLock::take(directory, use));
   locks_.push_back(std::move(taken));
@@ -196,17 +265,21 @@ Result<> Node::lock(const std::string& directory, const std::string& use) {
 }
 
 Result<> Node::open_tls() {
-  if (!settings_.tls) return {};
-  io::TlsOptions options = tls_options(*settings_.tls);
-  PH_ASSIGN(tls_, port::TlsContext::load(options));
-  // MQTT clients rarely have certificates; a link's two ends always do.
+  if (settings_.tls) {
+    PH_ASSIGN(tls_, port::TlsContext::load(tls_options(*settings_.tls)));
+  }
+  PH_ASSIGN(const auto keys, read_psk(settings_));
   for (const auto& l : settings_.listeners) {
-    auto& context = tls_mqtt_[l.client_certificate];
-    if (!l.tls || context) continue;
-    options.peer = peer_certificate(l.client_certificate);
-    PH_ASSIGN(context, port::TlsContext::load(options));
+    const ListenerTls of(l);
+    if (of.plain() || tls_mqtt_.contains(of)) continue;
+    PH_ASSIGN(tls_mqtt_[of], io::make_tls_server(tls_options(settings_, of, keys)));
   }
   return {};
+}
+
+std::shared_ptr<port::TlsContext> Node::tls_of(const settings::Listener& listener) const {
+  const auto it = tls_mqtt_.find(ListenerTls(listener));
+  return it == tls_mqtt_.end() ? nullptr : it->second;
 }
 
 Result<> Node::open_files_sink() {
@@ -217,8 +290,15 @@ Result<> Node::open_files_sink() {
   options.directory = settings_.receiver->dir;
   options.state_directory = settings_.node.data_dir + "/files";
   options.categories_max = settings_.receiver->categories_max;
-  for (const auto& c : formats_of_routes(settings_)) options.categories.push_back(category_options(c));
-  for (const auto& c : settings_.receiver->categories) options.categories.push_back(category_options(c));
+  const settings::Receiver& from = *settings_.receiver;
+  if (from.max) options.max = from.max->value;
+  if (from.quota) options.quota = from.quota->value;
+  options.over_quota =
+      from.over_quota == settings::OverQuota::block ? chunk::OverQuota::block : chunk::OverQuota::refuse;
+  for (const auto& c : formats_of_routes(settings_)) options.categories.push_back(category_options(from, c));
+  for (const auto& c : from.categories) options.categories.push_back(category_options(from, c));
+  options.categories.push_back(category_options(from, {}));  // the rest
+  PH_ASSIGN(options.floor, floor_of(options.directory));
   PH_ASSIGN(files_sink_, chunk::FilesSink::open(std::move(options), loop_, files_, *store_, *committer_));
   return {};
 }
@@ -227,7 +307,7 @@ Result<> Node::open_files_sink() {
 /// own.
 bool Node::needs_log(const settings::Route& route) const {
   if (!route.topics.empty()) return true;
-  bool from_peers = settings_.receiver && !settings_.receiver->link.empty();
+  bool from_peers = settings_.receiver && (!settings_.receiver->link.empty() || !settings_.receiver->lsd.empty());
   bool files_only = route.to.size() == 1 && route.to[0].kind == settings::Target::Kind::files;
   return from_peers && !files_only;
 }
@@ -237,8 +317,13 @@ Result<> Node::open_spools() {
   std::map<std::string, std::vector<std::string>> with_log;
   for (const settings::Route& r : settings_.routes) {
     RouteSpool& s = spools_.emplace_back();
+    for (const auto& t : r.to) {
+      PH_TRY(open_retry_queue(r.name, t.name(), passes_far_on || r.ack == settings::Ack::far));
+      with_log[admin::retry_log_name(r.name, t.name())] = {t.name()};
+    }
     if (!needs_log(r)) continue;
-    spool::SegmentLogOptions options{.name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name};
+    spool::SegmentLogOptions options{
+        .name = r.name, .directory = settings_.node.data_dir + "/spool/" + r.name, .floor = data_floor_};
     // Whole segments are what is deleted: a small bound needs small ones.
     if (r.spool.max)
       options.segment_bytes = std::clamp<uint64_t>(r.spool.max->value / 8, 64 * 1024, limits::kSegmentBytes);
@@ -247,49 +332,53 @@ Result<> Node::open_spools() {
     for (const auto& t : r.to) targets.push_back(t.name());
     s.retention = std::make_unique<spool::LogRetention>(*s.log, targets);
     if (r.spool.max) s.bytes_max = r.spool.max->value;
-    for (const std::string& target : targets) {
+    for (const auto& t : r.to) {
       spool::LogSourceOptions source{
-          .route = r.name, .target = target, .wants_far = passes_far_on || r.ack == settings::Ack::far};
+          .route = r.name, .target = t.name(), .wants_far = passes_far_on || r.ack == settings::Ack::far};
+      // A target of this node is never away; while its disk is full, it holds intake back.
+      const bool can_be_away = t.kind == settings::Target::Kind::upstream;
+      if (can_be_away) {
+        source.overflow = overflow(r.spool.full);
+        source.bytes_max = s.bytes_max;
+        source.keep = r.spool.keep;
+      }
+      const bool blocks = source.overflow == spool::Overflow::keep_all;
       PH_ASSIGN(auto made, spool::LogSource::open(std::move(source), *s.log, *s.retention, loop_, *disk_, *store_,
                                                   *dead_letters_));
+      if (blocks) s.blocking.push_back(made.get());
       s.sources.push_back(std::move(made));
     }
     with_log[r.name] = std::move(targets);
   }
+  desk_ = std::make_unique<admin::DeadLetterDesk>(admin::DeadLetterDesk::Parts{
+      loop_, *disk_, files_, *store_, *committer_, *dead_letters_, settings_.node.data_dir + "/dead-letters",
+      [this](const std::string& route, const std::string& target) -> spool::SegmentLog* {
+        for (const RetryQueue& q : retry_queues_)
+          if (q.route == route && q.target == target) return q.log.get();
+        return nullptr;
+      }});
   PH_ASSIGN(orphans_, spool::find_orphans(files_, *store_, settings_.node.data_dir + "/spool", with_log));
+  return {};
+}
+
+Result<> Node::open_retry_queue(const std::string& route, const std::string& target, bool wants_far) {
+  RetryQueue q{route, target, {}, {}, {}};
+  const std::string name = admin::retry_log_name(route, target);
+  PH_ASSIGN(q.log, spool::SegmentLog::open({.name = name, .directory = settings_.node.data_dir + "/spool/" + name},
+                                           files_, *store_, loop_.random()));
+  q.retention = std::make_unique<spool::LogRetention>(*q.log, std::vector{target});
+  spool::LogSourceOptions source{.route = route, .target = target, .wants_far = wants_far};
+  PH_ASSIGN(q.source,
+            spool::LogSource::open(std::move(source), *q.log, *q.retention, loop_, *disk_, *store_, *dead_letters_));
+  retry_queues_.push_back(std::move(q));
   return {};
 }
 
 Result<> Node::open_agent() {
   if (!settings_.agent) return {};
-  const settings::Agent& from = *settings_.agent;
-  PH_TRY(lock(from.dir, "agent.dir"));
-  agent::AgentOptions options;
-  options.directory = from.dir;
-  options.line_max = from.line_max.value;
-  options.oversize = oversize(from.line_oversize);
-  options.rotate_bytes = from.rotate_size.value;
-  options.rotate_age = from.rotate_age;
-  options.grace = from.delete_grace;
-  options.rescan = from.rescan_interval;
-  options.boot_id = boot_id(files_);
-  options.include = from.include;
-  options.exclude = from.exclude;
-  options.tail = from.mode == settings::AgentMode::tail;
-  for (const auto& c : from.categories) {
-    agent::CategoryOptions& category = options.categories.emplace_back();
-    category.masks = c.match;
-    category.tail = c.mode.value_or(from.mode) == settings::AgentMode::tail;
-    if (c.multiline_start.empty()) continue;
-    PH_ASSIGN(category.multiline,
-              agent::Multiline::make({c.multiline_start, c.multiline_lines,
-                                      static_cast<size_t>(c.multiline_bytes.value), c.multiline_timeout}));
-  }
-  for (const auto& r : settings_.routes) {
-    agent::RouteOptions& route = options.routes.emplace_back();
-    route.name = r.name;
-    for (const auto& t : r.to) route.targets.push_back({t.name(), r.ack == settings::Ack::far});
-  }
+  PH_TRY(lock(settings_.agent->dir, "agent.dir"));
+  agent::AgentOptions options = agent_options(settings_, files_);
+  PH_TRY(set_agent_categories(*settings_.agent, options));
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);
   };
@@ -314,7 +403,7 @@ Result<> Node::open_broker() {
     for (size_t i = 0; i < settings_.routes.size(); ++i) {
       const auto& r = settings_.routes[i];
       to.push_back({r.name, r.category, spools_[i].log.get(), [this, i] { return spools_[i].full(); },
-                    r.ack == settings::Ack::far});
+                    [this] { return data_floor_->room(); }, r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
         id_, std::move(to), [this](std::string_view topic) { return takers_of(topic); }, loop_, *committer_,
@@ -325,7 +414,7 @@ Result<> Node::open_broker() {
   for (const auto& l : settings_.listeners) {
     PH_ASSIGN(port::Endpoint at, port::parse_endpoint(l.bind));
     auto anonymous = l.allow_anonymous.value_or(false) ? broker::Anonymous::always : broker::Anonymous::never;
-    options.listeners.push_back({at, l.tls ? tls_mqtt_.at(l.client_certificate) : nullptr, l.connections_max, anonymous,
+    options.listeners.push_back({at, tls_of(l), l.connections_max, anonymous,
                                  l.protocol == settings::ListenerProtocol::ws ? l.path : "", l.proxy_protocol});
     set_listener_access(l, options.listeners.back());
     options.listeners.back().mountpoint = l.mountpoint;
@@ -361,6 +450,8 @@ std::vector<port::EventSource*> Node::sources_of(const std::string& target) cons
   for (const RouteSpool& spool : spools_)
     for (const auto& s : spool.sources)
       if (s->target() == target) out.push_back(s.get());
+  for (const RetryQueue& q : retry_queues_)
+    if (q.target == target) out.push_back(q.source.get());
   return out;
 }
 
@@ -377,52 +468,7 @@ Result<> Node::open_targets() {
               std::make_unique<relay::MqttTarget>(relay::fill_node(t.text, settings_.node.site, settings_.node.name),
                                                   *s, *broker_, loop_, tap_.get(), settings_.node.site));
     }
-  for (const auto& u : settings_.upstreams) {
-    relay::UpstreamOptions options;
-    options.name = u.name;
-    for (const auto& a : u.addresses) {
-      PH_ASSIGN(port::Endpoint endpoint, port::parse_endpoint(a.address));
-      options.addresses.push_back({endpoint, a.weight});
-    }
-    if (u.tls.value_or(false)) options.tls = tls_;
-    options.server_name = u.server_name;
-    options.window_bytes = u.window.value;
-    options.connect_timeout = u.connect_timeout;
-    options.request_timeout = u.request_timeout;
-    options.resume_timeout = u.resume_timeout;
-    options.self = id_;
-    options.node_name = settings_.node.name;
-    options.site = settings_.node.site;
-    options.incarnation = incarnation_;
-    options.demand = demand_.get();
-    options.asks = asks_of(u.name);
-    upstreams_.push_back(std::make_unique<relay::Upstream>(std::move(options), loop_, loop_, sources_of(u.name)));
-  }
-  return {};
-}
-
-Result<> Node::open_receiver() {
-  if (!settings_.receiver || settings_.receiver->link.empty()) return {};
-  relay::IntakeOptions intake{
-      .self = id_, .site = settings_.node.site, .stream_ttl = settings_.receiver->stream_ttl, .seen = seen_.get()};
-  for (size_t i = 0; i < settings_.routes.size(); ++i)
-    intake.routes.push_back({settings_.routes[i].name, spools_[i].log.get(), [this, i] { return spools_[i].full(); },
-                             tells_categories_apart(settings_.routes[i])});
-  // Settings without a default route are refused, so every category has one.
-  intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
-  intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
-  PH_TRY(intake_->load());
-  open_wishes();
-  PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
-  relay::LinkServerOptions server{.bind = at,
-                                  .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
-                                  .self = id_,
-                                  .name = settings_.node.name,
-                                  .site = settings_.node.site,
-                                  .incarnation = incarnation_,
-                                  .connections_max = settings_.receiver->connections_max,
-                                  .wishes = wishes_.get()};
-  link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_);
+  for (const auto& u : settings_.upstreams) PH_TRY(open_upstream(u));
   return {};
 }
 
@@ -451,10 +497,10 @@ Result<> Node::open_api() {
 void Node::on_api(const io::HttpRequest& request, const io::HttpAnswer& answer) {
   if (request.method == "GET" && admin::is_status_path(request.target))
     return answer({200, "application/json", admin::to_json(status())});
-  const bool taken = access_api_->handle(
-      request.method, request.target, request.body,
-      [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); });
-  if (!taken) answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
+  const auto late = [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); };
+  if (!desk_->handle(request.method, request.target, request.body, late) &&
+      !access_api_->handle(request.method, request.target, request.body, late))
+    answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
 }
 
 void Node::run() {
@@ -469,13 +515,16 @@ void Node::run() {
   for (auto& l : worker_loops_) worker_threads_.emplace_back([loop = l.get()] { loop->run(); });
   for (auto& t : mqtt_targets_) t->start();
   for (auto& u : upstreams_) u->start();
+  for (auto& u : lsd_upstreams_) u->start();
   if (agent_) agent_->start();
   if (link_server_)
-    if (auto ok = link_server_->start(); !ok) {
-      failed_ = ok.error();
-    }
+    if (auto ok = link_server_->start(); !ok) failed_ = ok.error();
+  if (lsd_server_ && !failed_)
+    if (auto ok = lsd_server_->start(); !ok) failed_ = ok.error();
   alarm_timer_ = loop_.make_timer();
   watch_alarms();
+  drain_timer_ = loop_.make_timer();
+  watch_drains();
   if (!failed_)
     log_info("posthouse_ready", {{"node", settings_.node.name}, {"site", settings_.node.site}, {"node_id", id_.hex()}});
   if (!failed_) {
@@ -497,21 +546,31 @@ void Node::shut_down() {
   host::notify_stopping();
   for (auto& u : upstreams_) u->stop();
   if (link_server_) link_server_->stop();
+  if (lsd_server_) lsd_server_->stop();
+  // LSD's protocol can't be asked what arrived: what is answered now is not sent again after the next start.
+  for (auto& u : lsd_upstreams_) u->stop();
+  auto answered = [this] { return std::ranges::all_of(lsd_upstreams_, [](const auto& u) { return u->drained(); }); };
+  if (!answered()) loop_.run_until(answered, kLastAnswers);
   if (broker_) broker_->stop();
   // Shared, since what does not finish within the bound may still answer later.
   auto writing = std::make_shared<size_t>(agent_ ? 1 : 0);
   if (agent_) agent_->stop([writing] { --*writing; });
+  std::vector<spool::LogSource*> sources;
   for (RouteSpool& spool : spools_)
-    for (auto& s : spool.sources) {
-      ++*writing;
-      s->persist_now([writing] { --*writing; });
-    }
+    for (auto& s : spool.sources) sources.push_back(s.get());
+  for (RetryQueue& q : retry_queues_)
+    if (q.log->stats().segments > 0) sources.push_back(q.source.get());  // each costs a sync
+  for (spool::LogSource* s : sources) {
+    ++*writing;
+    s->persist_now([writing] { --*writing; });
+  }
   auto done = [&] {
     return *writing == 0 && (!broker_ || broker_->drained()) && !committer_->busy() && disk_->waiting() == 0;
   };
   bool clean = loop_.run_until(done, kShutdownBound);
   watchdog_.reset();
   alarm_timer_.reset();
+  drain_timer_.reset();
   for (auto& l : worker_loops_) l->stop();
   for (auto& t : worker_threads_) t.join();
   worker_threads_.clear();

@@ -9,6 +9,8 @@
 namespace ph {
 namespace {
 
+constexpr Duration kDrainInterval = 2s;
+
 void add(port::TargetCounters& to, const port::TargetCounters& more) {
   to.in += more.in;
   to.delivered += more.delivered;
@@ -16,6 +18,9 @@ void add(port::TargetCounters& to, const port::TargetCounters& more) {
   to.maybe_duplicate += more.maybe_duplicate;
   to.dropped += more.dropped;
   to.dropped_expired += more.dropped_expired;
+  to.dropped_damaged += more.dropped_damaged;
+  to.dropped_full += more.dropped_full;
+  to.dropped_keep += more.dropped_keep;
   to.dropped_bytes += more.dropped_bytes;
   to.dead_lettered += more.dead_lettered;
   to.queued += more.queued;
@@ -68,6 +73,9 @@ void Node::fill_routes(admin::Status& s) const {
       add(rows[{source->route(), source->target()}], source->counters());
   for (const RouteSpool& spool : spools_)
     for (const auto& source : spool.sources) add(rows[{source->route(), source->target()}], source->counters());
+  for (const RetryQueue& q : retry_queues_) add(rows[{q.route, q.target}], q.source->counters());
+  if (lsd_server_)
+    for (const auto& [route, c] : lsd_server_->direct_counters()) direct[route].events += c.events;
   for (const auto& [route, c] : direct) {
     port::TargetCounters more;
     more.in = more.delivered = c.events;
@@ -75,12 +83,27 @@ void Node::fill_routes(admin::Status& s) const {
   }
   for (const settings::Route& r : settings_.routes)
     for (const auto& t : r.to)
-      if (auto it = rows.find({r.name, t.name()}); it != rows.end()) s.routes.push_back({r.name, t.name(), it->second});
+      if (auto it = rows.find({r.name, t.name()}); it != rows.end()) {
+        auto drain = drains_.find(it->first);
+        s.routes.push_back(
+            {r.name, t.name(), it->second, drain == drains_.end() ? std::nullopt : drain->second.seconds()});
+      }
+}
+
+/// So that an estimate is there when somebody asks for one.
+void Node::watch_drains() {
+  admin::Status s;
+  fill_routes(s);
+  for (const admin::RouteRow& row : s.routes)
+    drains_[{row.route, row.target}].note(row.counters.queued_bytes + row.counters.unread_bytes, loop_.now());
+  drain_timer_->start(kDrainInterval, [this] { watch_drains(); });
 }
 
 void Node::fill_upstreams(admin::Status& s) const {
-  for (const auto& u : upstreams_) {
-    relay::UpstreamStatus from = u->status();
+  std::vector<relay::UpstreamStatus> all;
+  for (const auto& u : upstreams_) all.push_back(u->status());
+  for (const auto& u : lsd_upstreams_) all.push_back(u->status());
+  for (const relay::UpstreamStatus& from : all) {
     admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes,
                            {},        from.looped,         demand_->filters_of(from.name)};
     for (size_t i = 0; i < from.receivers.size(); ++i) {
@@ -96,10 +119,15 @@ void Node::fill_upstreams(admin::Status& s) const {
 void Node::fill_transport(admin::Numbers& to) const {
   using Counters = io::LoopCounters;
   static constexpr std::pair<std::string_view, io::Counter Counters::*> kShown[] = {
-      {"refused_full", &Counters::refused_full},         {"accept_pauses", &Counters::accept_pauses},
-      {"tls_handshakes", &Counters::handshakes},         {"tls_failures", &Counters::handshake_failures},
-      {"websocket_upgrades", &Counters::upgrades},       {"websocket_refused", &Counters::upgrade_failures},
-      {"websocket_faults", &Counters::websocket_faults}, {"proxy_refused", &Counters::proxy_failures},
+      {"refused_full", &Counters::refused_full},
+      {"accept_pauses", &Counters::accept_pauses},
+      {"refused_descriptors", &Counters::refused_descriptors},
+      {"tls_handshakes", &Counters::handshakes},
+      {"tls_failures", &Counters::handshake_failures},
+      {"websocket_upgrades", &Counters::upgrades},
+      {"websocket_refused", &Counters::upgrade_failures},
+      {"websocket_faults", &Counters::websocket_faults},
+      {"proxy_refused", &Counters::proxy_failures},
   };
   for (const auto& [name, counter] : kShown) {
     uint64_t sum = 0;
@@ -115,6 +143,13 @@ void Node::fill_services(admin::Status& s) const {
     spool::SpoolStats x = spools_[i].log->stats();
     s.spool.push_back({route, x.bytes, x.segments, x.first_sequence, x.next_sequence, x.quarantined});
   }
+  for (const RetryQueue& q : retry_queues_) {
+    spool::SpoolStats x = q.log->stats();
+    if (x.segments > 0)
+      s.spool.push_back({q.log->name(), x.bytes, x.segments, x.first_sequence, x.next_sequence, x.quarantined});
+  }
+  for (const auto& [route, c] : desk_->counters())
+    s.dead_letters.push_back({route, c.retried, c.retried_events, c.dropped, c.dropped_events});
   if (agent_) {
     agent::AgentStats a = agent_->stats();
     s.agent = admin::Numbers{{"files", a.generations},
@@ -153,6 +188,7 @@ void Node::fill_services(admin::Status& s) const {
                                 {"rejected", c.rejected},
                                 {"looped", c.looped},
                                 {"gaps", c.gaps},
+                                {"gap_events", c.gap_events},
                                 {"connections", l.connections},
                                 {"accepted", l.accepted},
                                 {"refused", l.refused},
@@ -164,11 +200,35 @@ void Node::fill_services(admin::Status& s) const {
                                 {"streams", intake_->streams()},
                                 {"held_streams", intake_->held_streams()}};
   }
+  if (intake_)
+    for (const relay::GapSeen& g : intake_->gaps())
+      s.gaps.push_back({g.sender.hex(), g.stream.value, g.range.first, g.range.last, g.events, g.reason, g.at});
+  if (lsd_server_) {
+    relay::LsdServerStats l = lsd_server_->stats();
+    if (!s.receiver) s.receiver.emplace();
+    for (const auto& [name, n] : {std::pair<std::string_view, uint64_t>{"lsd_events", l.events},
+                                  {"lsd_bytes", l.bytes},
+                                  {"lsd_requests", l.requests},
+                                  {"lsd_refused", l.refused},
+                                  {"lsd_held", l.held},
+                                  {"lsd_abandoned", l.abandoned},
+                                  {"lsd_connections", l.connections},
+                                  {"lsd_accepted", l.accepted},
+                                  {"lsd_protocol_errors", l.protocol_errors}})
+      s.receiver->emplace_back(name, n);
+  }
   if (files_sink_) {
     chunk::FilesSinkStats f = files_sink_->stats();
     s.files = admin::Numbers{{"events", f.events},     {"bytes", f.bytes},
                              {"chunks", f.chunks},     {"open_categories", f.open_categories},
                              {"rejected", f.rejected}, {"recovered_cut_bytes", f.recovered_cut_bytes}};
+    for (const auto& [name, n] : {std::pair<std::string_view, uint64_t>{"stored_bytes", f.stored_bytes},
+                                  {"expired_chunks", f.expired.chunks},
+                                  {"expired_bytes", f.expired.bytes},
+                                  {"over_max_chunks", f.over_max.chunks},
+                                  {"over_max_bytes", f.over_max.bytes},
+                                  {"over_quota", f.over_quota}})
+      s.files->emplace_back(name, n);
   }
   if (broker_) {
     broker::BrokerStats b = broker_->stats();

@@ -15,7 +15,7 @@ case "${VERSION_ID:-13}" in
 esac
 
 build=(g++ cmake ninja-build pkg-config ccache mold "$boost" libmbedtls-dev libleveldb-dev libsnappy-dev
-  libtomlplusplus-dev libsystemd-dev libfmt-dev libspdlog-dev libcli11-dev libzstd-dev zlib1g-dev libgtest-dev
+  libtomlplusplus-dev libsystemd-dev libfmt-dev libspdlog-dev libcli11-dev libzstd-dev zlib1g-dev libre2-dev libgtest-dev
   libgmock-dev libbenchmark-dev)
 test=(python3 python3-pytest python3-paho-mqtt mosquitto mosquitto-clients procps strace openssl)
 interop=()

@@ -17,6 +17,9 @@ inline constexpr size_t kHopsMax = 8;                   // sites on a hop list; 
 inline constexpr size_t kBlockBytesMax = 256 * 1024;    // payload an agent packs into one block
 inline constexpr size_t kLineMaxDefault = 1024 * 1024;  // agent.line_max
 
+// --- disk
+inline constexpr uint64_t kDiskReserve = 64ull * 1024 * 1024;  // node.disk_reserve; at most a quarter of the disk
+
 // --- link protocol
 inline constexpr size_t kFrameMax = 16 * 1024 * 1024;       // longer: the connection is closed with "frame_too_long"
 inline constexpr size_t kWindowDefault = 16 * 1024 * 1024;  // unacknowledged bytes per upstream

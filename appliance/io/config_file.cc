@@ -9,6 +9,7 @@
 #include <iostream>
 
 #include "core/settings/document.h"
+#include "io/config_files.h"
 #include "port/files.h"
 
 namespace ph::io {
@@ -52,7 +53,9 @@ Result<settings::Outcome> load_config(const std::string& path) {
 settings::Checked config_check(const std::string& path) {
   const auto text = read_config_text(path);
   if (!text) return {2, text.error().to_string() + "\n"};
-  return settings::config_check(*text, path == "-" ? "(stdin)" : path, host_name());
+  settings::Outcome outcome = settings::parse(*text, host_name());
+  check_files(outcome);
+  return settings::to_checked(outcome, path == "-" ? "(stdin)" : path);
 }
 
 }  // namespace ph::io

@@ -2,14 +2,37 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+
 namespace ph::io {
+namespace {
+
+std::atomic<size_t>& limit_of_process() {
+  static std::atomic<size_t> limit{0};
+  return limit;
+}
+
+}  // namespace
 
 size_t raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
   const rlim_t before = limit.rlim_cur;
   limit.rlim_cur = limit.rlim_max;
-  return ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : before;
+  const rlim_t now = ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : before;
+  limit_of_process() = now;
+  return now;
+}
+
+size_t descriptor_limit() {
+  return limit_of_process();
+}
+
+size_t descriptor_ceiling() {
+  const size_t limit = limit_of_process();
+  return limit == 0 ? SIZE_MAX : limit - std::min(kDescriptorReserve, limit / 4);
 }
 
 }  // namespace ph::io

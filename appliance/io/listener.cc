@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "io/clock.h"
+#include "io/descriptor_limit.h"
 #include "io/net_error.h"
 #include "io/resolver.h"
 #include "io/socket.h"
@@ -20,6 +21,7 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kBacklog = 4096;
+constexpr Duration kTellAgain = 10s;  // that accepting pauses, over and over
 
 /// What accepts, kept alive by its pending operation until the listener stops it.
 class Acceptor final : public std::enable_shared_from_this<Acceptor> {
@@ -63,6 +65,11 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return pause(errno);
         continue;  // that one client failed: ECONNABORTED, EPROTO and the network's errors (accept(2))
       }
+      if (static_cast<size_t>(descriptor) >= descriptor_ceiling()) {
+        ::close(descriptor);
+        loop_.counters.refused_descriptors.add();
+        return pause(EMFILE);
+      }
       from.resize(size);
       if (state_->live >= state_->options.connections_max) {
         ::close(descriptor);
@@ -79,8 +86,12 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
 
   void pause(int os_error) {
     loop_.counters.accept_pauses.add();
-    log_error("accepting_paused",
-              {{"listener", local().to_string()}, {"error", net_error("accept", os_error).to_string()}});
+    if (const Instant now = steady_now(); now - told_at_ >= kTellAgain) {
+      told_at_ = now;
+      log_error("accepting_paused", {{"listener", local().to_string()},
+                                     {"error", net_error("accept", os_error).to_string()},
+                                     {"descriptors_max", descriptor_limit()}});
+    }
     wait_for(kAcceptPause);
   }
 
@@ -112,6 +123,7 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
   std::shared_ptr<ListenerState> state_;
   double tokens_ = 0;
   Instant counted_at_{};
+  Instant told_at_{};  // of a pause
 };
 
 class IoListener final : public port::Listener {
@@ -124,8 +136,21 @@ class IoListener final : public port::Listener {
   std::shared_ptr<Acceptor> acceptor_;
 };
 
-/// A bound and listening descriptor, or errno.
-std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port) {
+std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port, bool reuse_later = false);
+
+/// Listens where others of this process will listen, too, and nobody else. SO_REUSEPORT alone would let a second
+/// process of the same user in, and the kernel would share out the clients among strangers: whoever begins has to get
+/// the port without it first, which fails while anybody listens there. Only then is it opened to our own.
+std::expected<int, int> bind_first(const tcp::endpoint& at) {
+  auto guard = bind_listen(at, false, true);
+  if (!guard) return guard;
+  auto descriptor = bind_listen(at, true);
+  ::close(*guard);
+  return descriptor;
+}
+
+/// A bound and listening descriptor, or errno. `reuse_later`: others may join from now on.
+std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port, bool reuse_later) {
   int descriptor = ::socket(at.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (descriptor < 0) return std::unexpected(errno);
   int on = 1;
@@ -136,6 +161,8 @@ std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port) {
     ok = ok && ::setsockopt(descriptor, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0;
   ok = ok && ::bind(descriptor, at.data(), static_cast<socklen_t>(at.size())) == 0;
   ok = ok && ::listen(descriptor, kBacklog) == 0;
+  if (reuse_later) ok = ok && ::setsockopt(descriptor, SOL_SOCKET, SO_REUSEPORT, &on, sizeof on) == 0;
+  if (ok) set_stream_options(descriptor);  // what it accepts has them, too
   if (ok) return descriptor;
   int os_error = errno;
   ::close(descriptor);
@@ -162,7 +189,8 @@ Result<std::unique_ptr<port::Listener>> listen_tcp(LoopState& loop, const port::
   PH_ASSIGN(auto endpoints, candidates(at));
   int os_error = EADDRNOTAVAIL;
   for (const auto& endpoint : endpoints) {
-    auto descriptor = bind_listen(endpoint, options.reuse_port);
+    const bool first = options.reuse_port && !options.joins && endpoint.port() != 0;
+    auto descriptor = first ? bind_first(endpoint) : bind_listen(endpoint, options.reuse_port);
     if (!descriptor) {
       os_error = descriptor.error();
       // Only a missing IPv6 leads on to IPv4: a port in use must not end as a listener on half of the addresses.

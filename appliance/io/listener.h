@@ -1,6 +1,6 @@
 // IoListener: a listening TCP socket of one loop. Accepts at most kAcceptsPerTurn sockets at a time; refuses above
 // connections_max (accepted and closed at once, so that the client learns it now, counted); pauses when the process has
-// no descriptors left, and above accepts_a_second. Internal to this room.
+// no descriptors left but its reserve, and above accepts_a_second. Internal to this room.
 #pragma once
 
 #include <memory>

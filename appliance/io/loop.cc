@@ -1,7 +1,13 @@
 #include "io/loop.h"
 
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <boost/asio/post.hpp>
+#include <boost/asio/detail/epoll_reactor.hpp>
+#include <cerrno>
+#include <system_error>
 
 #include "io/clock.h"
 #include "io/listener.h"
@@ -18,6 +24,18 @@ using boost::system::error_code;
 constexpr size_t kSpareOutputs = 64;    // idle output queues kept for reuse
 constexpr unsigned kNewEvery = 4;       // of the handshake steps, one is kept for a handshake that begins
 constexpr size_t kTasksPerTurn = 4096;  // posted tasks run before sockets get their turn again
+
+constexpr int kEventsPerTurn = 256;
+constexpr auto kAsioPollEvery = 1ms;  // what Asio was given without an event of its own waits no longer
+
+/// Asio's epoll descriptor, which stands in ours so that one wait is for both. It keeps it to itself, but an explicit
+/// instantiation may name any member; should another Asio name it otherwise, this does not compile.
+int reactor_descriptor(asio::detail::epoll_reactor& reactor);
+template <auto Member>
+struct Reveal {
+  friend int reactor_descriptor(asio::detail::epoll_reactor& reactor) { return reactor.*Member; }
+};
+template struct Reveal<&asio::detail::epoll_reactor::epoll_fd_>;
 
 class IoTimer final : public port::Timer {
  public:
@@ -62,7 +80,20 @@ LoopState::LoopState()
     : read_buffer(std::make_unique_for_overwrite<char[]>(kReadBufferBytes)),
       handshake_timeout(kHandshakeTimeout),
       resolver(std::make_unique<Resolver>(*this)),
-      random(random_seed()) {}
+      random(random_seed()) {
+  poll = ::epoll_create1(EPOLL_CLOEXEC);
+  wakeup = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  epoll_event asio_event{};
+  asio_event.events = EPOLLIN;
+  asio_event.data.ptr = &context;
+  epoll_event wakeup_event{};
+  wakeup_event.events = EPOLLIN;
+  wakeup_event.data.ptr = &wakeup;
+  const int reactor = reactor_descriptor(asio::use_service<asio::detail::epoll_reactor>(context));
+  if (poll < 0 || wakeup < 0 || ::epoll_ctl(poll, EPOLL_CTL_ADD, reactor, &asio_event) != 0 ||
+      ::epoll_ctl(poll, EPOLL_CTL_ADD, wakeup, &wakeup_event) != 0)
+    throw std::system_error(errno, std::generic_category(), "epoll");  // as Asio does: no loop without it
+}
 
 LoopState::~LoopState() {
   resolver.reset();  // from here on no lookup's thread posts to us
@@ -78,15 +109,69 @@ LoopState::~LoopState() {
   dirty.clear();
   handshakes_begun.clear();
   handshakes_new.clear();
+  std::exchange(opening, {}).clear();
+  std::exchange(closed, {}).clear();
+  ::close(wakeup);
+  ::close(poll);
 }
 
 void LoopState::turn() {
   counters.turns.add();
-  bool busy = !dirty.empty() || !handshakes_begun.empty() || !handshakes_new.empty();
-  size_t ran = busy ? context.poll_one() : context.run_one();
-  for (int i = 1; ran > 0 && i < kHandlersPerTurn; ++i) ran = context.poll_one();
+  turning_ = true;
+  wait_for_events();
+  if (mail_due_) drain_mailbox();
+  if (asio_due) run_asio();
   run_handshakes();
   write_dirty();
+  closed.clear();
+  turning_ = now_known_ = false;
+}
+
+/// Shows sockets what the kernel says of them, and notes what else there is to do.
+void LoopState::wait_for_events() {
+  const bool busy = asio_due || mail_due_ || !dirty.empty() || !handshakes_begun.empty() || !handshakes_new.empty();
+  if (asio_stale_ && steady_now() - asio_polled_ >= kAsioPollEvery) asio_due = true;
+  const int patience = busy || asio_due ? 0 : asio_stale_ ? 1 : -1;  // in milliseconds
+  epoll_event events[kEventsPerTurn];
+  const int n = ::epoll_wait(poll, events, kEventsPerTurn, patience);
+  if (n > 0 || busy) asio_stale_ = true;
+  if (n == 0 && patience == 1) asio_due = true;
+  for (int i = 0; i < n; ++i) {
+    void* const whose = events[i].data.ptr;
+    if (whose == &context) {
+      asio_due = true;
+    } else if (whose == &wakeup) {
+      uint64_t count;
+      (void)!::read(wakeup, &count, sizeof count);
+      mail_due_ = true;
+    } else {
+      now_known_ = false;
+      static_cast<Socket*>(whose)->on_event(events[i].events);
+    }
+  }
+}
+
+void LoopState::run_asio() {
+  asio_due = false;
+  size_t ran = 1;
+  for (int i = 0; ran > 0 && i < kHandlersPerTurn; ++i) {
+    now_known_ = false;
+    ran = context.poll_one();
+  }
+  asio_due = asio_due || ran > 0;
+  asio_stale_ = false;
+  asio_polled_ = steady_now();
+}
+
+Instant LoopState::now() {
+  if (!turning_ || thread.load(std::memory_order_relaxed) != std::this_thread::get_id()) return steady_now();
+  if (!std::exchange(now_known_, true)) now_ = steady_now();
+  return now_;
+}
+
+void LoopState::wake() {
+  const uint64_t one = 1;
+  (void)!::write(wakeup, &one, sizeof one);
 }
 
 void LoopState::run_handshakes() {
@@ -97,6 +182,7 @@ void LoopState::run_handshakes() {
     if (from.empty()) return;
     auto socket = std::move(from.front());
     from.pop_front();
+    now_known_ = false;
     socket->handshake_now();
   }
 }
@@ -112,10 +198,14 @@ void LoopState::post(port::Task task) {
   mailbox.push_back(std::move(task));
   if (std::exchange(mailbox_scheduled, true)) return;
   lock.unlock();
-  asio::post(context, [this] { drain_mailbox(); });
+  if (thread.load() == std::this_thread::get_id())
+    mail_due_ = true;
+  else
+    wake();
 }
 
 void LoopState::drain_mailbox() {
+  mail_due_ = false;
   if (next_task_ == batch_.size()) {
     batch_.clear();
     next_task_ = 0;
@@ -131,6 +221,7 @@ void LoopState::drain_mailbox() {
   counters.tasks.add(end - next_task_);
   while (next_task_ < end) {
     auto task = std::move(batch_[next_task_++]);
+    now_known_ = false;
     task();
   }
   {
@@ -140,13 +231,17 @@ void LoopState::drain_mailbox() {
       return;
     }
   }
-  asio::post(context, [this] { drain_mailbox(); });
+  mail_due_ = true;
 }
 
 void LoopState::write_dirty() {
   // What handlers of this phase send is for the next turn, so that a turn ends.
   writing_.swap(dirty);
-  for (auto& socket : writing_) socket->write_now();
+  asio_stale_ = asio_stale_ || !writing_.empty();
+  for (auto& socket : writing_) {
+    now_known_ = false;
+    socket->write_now();
+  }
   writing_.clear();
 }
 
@@ -178,6 +273,7 @@ void IoLoop::run() {
 void IoLoop::stop() {
   state_->stopping = true;
   state_->context.stop();
+  state_->wake();
 }
 
 bool IoLoop::run_until(const std::function<bool()>& done, Duration bound) {
@@ -198,7 +294,7 @@ bool IoLoop::run_until(const std::function<bool()>& done, Duration bound) {
 }
 
 Instant IoLoop::now() const {
-  return steady_now();
+  return state_->now();
 }
 WallTime IoLoop::wall_now() const {
   return io::wall_now();

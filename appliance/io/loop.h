@@ -53,9 +53,10 @@ struct LoopCounters {
   Counter bytes_written;  // to the kernel
   Counter writes;         // sendmsg calls
   Counter accepted;
-  Counter refused_full;        // listener at connections_max
-  Counter refused_by_handler;  // AcceptFn returned null
-  Counter accept_pauses;       // out of descriptors
+  Counter refused_full;         // listener at connections_max
+  Counter refused_by_handler;   // AcceptFn returned null
+  Counter accept_pauses;        // out of descriptors
+  Counter refused_descriptors;  // accepted from the reserve, and closed: part of those
   Counter connected;
   Counter connect_failures;
   Counter handshakes;        // TLS, completed

@@ -4,17 +4,18 @@
 #include <utility>
 
 #include <boost/asio/basic_socket_acceptor.hpp>
-#include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "base/random.h"
@@ -26,7 +27,6 @@ namespace ph::io {
 
 namespace asio = boost::asio;
 using Executor = asio::io_context::executor_type;
-using TcpSocket = asio::basic_stream_socket<asio::ip::tcp, Executor>;
 using TcpAcceptor = asio::basic_socket_acceptor<asio::ip::tcp, Executor>;
 using SteadyTimer =
     asio::basic_waitable_timer<std::chrono::steady_clock, asio::wait_traits<std::chrono::steady_clock>, Executor>;
@@ -40,10 +40,20 @@ struct LoopState {
   LoopState();
   ~LoopState();
 
-  /// One turn. Waits for the first handler unless there is something to do without one.
+  /// One turn. Waits for the first event unless there is something to do without one.
   void turn();
   void write_dirty();
+  /// From any thread: a task of its own turn.
   void post(port::Task task);
+  /// From the loop's thread: a handler of Asio's that the next turn runs.
+  template <class Handler>
+  void later(Handler handler) {
+    asio::post(context, std::move(handler));
+    asio_due = true;
+  }
+  void wake();
+  /// The time when the handler at work began; outside of handlers, and for other threads, the time it is.
+  Instant now();
   /// Remembers to write `socket` at the end of this turn.
   void write_later(std::shared_ptr<Socket> socket) { dirty.push_back(std::move(socket)); }
   /// Queues a socket whose TLS handshake can begin, or go on.
@@ -55,6 +65,12 @@ struct LoopState {
 
   std::unique_ptr<char[]> read_buffer;   // kReadBufferBytes
   std::unique_ptr<char[]> plain_buffer;  // kPlainBufferBytes: what read_buffer decrypts to; made when first needed
+  int poll = -1;                         // epoll of the sockets, and of Asio's own
+  int wakeup = -1;                       // eventfd: another thread has posted
+  // Accepted sockets that no handle keeps yet, and closed ones that this turn's events may still name.
+  std::unordered_map<Socket*, std::shared_ptr<Socket>> opening;
+  std::vector<std::shared_ptr<Socket>> closed;
+  bool asio_due = false;  // it has a handler to run
   std::vector<std::shared_ptr<Socket>> dirty;
   // Those that have begun go first: of more clients than can be served within the timeout, some get through then, and
   // the work done for them is not lost. One step in kNewEvery is kept for new ones.
@@ -80,11 +96,19 @@ struct LoopState {
   asio::executor_work_guard<Executor> work{context.get_executor()};
 
  private:
+  void wait_for_events();
+  void run_asio();
   void drain_mailbox();
   void run_handshakes();
   std::vector<port::Task> batch_;  // taken from the mailbox, run from next_task_ on
   size_t next_task_ = 0;
   std::vector<std::shared_ptr<Socket>> writing_;
+  bool mail_due_ = false;
+  bool asio_stale_ = false;  // something ran since it was polled last, and may have left it a cancelled wait, say
+  Instant asio_polled_{};
+  bool turning_ = false;
+  bool now_known_ = false;  // forgotten at the begin of each handler
+  Instant now_{};
 };
 
 /// tcpi_bytes_acked of a TCP socket; 0 where the kernel does not say.

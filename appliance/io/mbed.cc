@@ -7,8 +7,10 @@
 #include <psa/crypto.h>
 #endif
 
+#include <algorithm>
 #include <array>
 #include <mutex>
+#include <string_view>
 
 #include "base/result.h"
 
@@ -81,6 +83,39 @@ void forbid_tls13_resumption([[maybe_unused]] mbedtls_ssl_config* config) {
 #endif
 }
 
+void forbid_tickets([[maybe_unused]] mbedtls_ssl_config* config) {
+  // Without a callback that writes them there are none. 1.3 makes its own from the same callback.
+#if MBEDTLS_VERSION_MAJOR >= 3 && defined(MBEDTLS_SSL_PROTO_TLS1_3) && defined(MBEDTLS_SSL_SESSION_TICKETS)
+  mbedtls_ssl_conf_new_session_tickets(config, 0);
+#endif
+}
+
+std::vector<int> suites_psk_first() {
+  std::vector<int> out;
+  for (const int* suite = mbedtls_ssl_list_ciphersuites(); *suite != 0; ++suite) out.push_back(*suite);
+  auto comes_first = [](int suite) {
+    const std::string_view name = mbedtls_ssl_get_ciphersuite_name(suite);
+    return name.starts_with("TLS1-3-") || name.find("-PSK-") != name.npos;
+  };
+  std::ranges::stable_partition(out, comes_first);
+  out.push_back(0);
+  return out;
+}
+
+void set_owner([[maybe_unused]] mbedtls_ssl_context* ssl, [[maybe_unused]] void* owner) {
+#if MBEDTLS_VERSION_MAJOR >= 3
+  mbedtls_ssl_set_user_data_p(ssl, owner);
+#endif
+}
+
+void* owner(mbedtls_ssl_context* ssl) {
+#if MBEDTLS_VERSION_MAJOR >= 3
+  return mbedtls_ssl_get_user_data_p(ssl);
+#else
+  return ssl->p_bio;  // the same: nothing else is there to remember it
+#endif
+}
+
 bool is_retry(int code) {
 #if defined(MBEDTLS_ERR_SSL_RECEIVED_NEW_SESSION_TICKET)
   if (code == MBEDTLS_ERR_SSL_RECEIVED_NEW_SESSION_TICKET) return true;
@@ -104,13 +139,31 @@ std::string common_name(const mbedtls_x509_crt* certificate) {
   return {};
 }
 
-bool names_address(const mbedtls_x509_crt* certificate, ByteView address) {
-  constexpr int kAddressTag = 7;  // GeneralName: [7] iPAddress, RFC 5280 4.2.1.6
+namespace {
+
+/// Whether `wanted` is true of any alternative name of a kind.
+template <class Wanted>
+bool any_name(const mbedtls_x509_crt* certificate, int kind, Wanted wanted) {
   for (const mbedtls_x509_sequence* name = &certificate->subject_alt_names; name; name = name->next)
-    if (name->buf.p && (name->buf.tag & 0x1F) == kAddressTag &&
-        ByteView(reinterpret_cast<const char*>(name->buf.p), name->buf.len) == address)
+    if (name->buf.p && (name->buf.tag & 0x1F) == kind &&
+        wanted(ByteView(reinterpret_cast<const char*>(name->buf.p), name->buf.len)))
       return true;
   return false;
+}
+
+}  // namespace
+
+bool names_address(const mbedtls_x509_crt* certificate, ByteView address) {
+  return any_name(certificate, kNameAddress, [&](ByteView name) { return name == address; });
+}
+
+std::string alternative_name(const mbedtls_x509_crt* certificate, int kind) {
+  std::string out;
+  any_name(certificate, kind, [&](ByteView name) {
+    out = name;
+    return true;
+  });
+  return out;
 }
 
 int set_serial(mbedtls_x509write_cert* certificate, ByteView serial) {

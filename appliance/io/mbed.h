@@ -12,6 +12,7 @@
 #include <mbedtls/x509_crt.h>
 
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 
@@ -82,6 +83,14 @@ inline constexpr bool kHasTls13 =
 void set_versions(mbedtls_ssl_config* config, bool only_13);
 /// No resumption under 1.3: its tickets do not carry the client's certificate, so that a resumed session has no name.
 void forbid_tls13_resumption(mbedtls_ssl_config* config);
+/// No resumption at all: a ticket does not carry whose pre-shared key it was.
+void forbid_tickets(mbedtls_ssl_config* config);
+/// All cipher suites in the library's order, but those with pre-shared keys before those with certificates: a client
+/// that offers them has a key, and would otherwise be nobody. Ends with 0.
+std::vector<int> suites_psk_first();
+/// The object that a session belongs to, for callbacks.
+void set_owner(mbedtls_ssl_context* ssl, void* owner);
+void* owner(mbedtls_ssl_context* ssl);
 /// A return value of a read or handshake that means "call again".
 bool is_retry(int code);
 /// The description byte of the fatal alert last received.
@@ -89,6 +98,10 @@ int alert_received(const mbedtls_ssl_context* ssl);
 
 /// Common name of the subject; empty without one.
 std::string common_name(const mbedtls_x509_crt* certificate);
+/// Kinds of GeneralName, RFC 5280 4.2.1.6.
+inline constexpr int kNameEmail = 1, kNameDns = 2, kNameUri = 6, kNameAddress = 7;
+/// The first subject alternative name of a kind; empty without one.
+std::string alternative_name(const mbedtls_x509_crt* certificate, int kind);
 /// Whether a subject alternative name of type iPAddress has these 4 or 16 bytes.
 bool names_address(const mbedtls_x509_crt* certificate, ByteView address);
 

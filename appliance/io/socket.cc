@@ -1,18 +1,16 @@
 #include "io/socket.h"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 
 #include "io/net_error.h"
 
 namespace ph::io {
 namespace {
-
-using boost::system::error_code;
 
 constexpr size_t kVectorsPerWrite = 64;
 constexpr int kWritesPerTurn = 8;          // sendmsg calls for one connection in one turn
@@ -111,7 +109,7 @@ void Socket::pause_reading(bool paused) {
   if (!showing_ && !tail_.empty() && tail_.size() >= wanted_) {
     if (reshow_posted_) return;
     reshow_posted_ = true;
-    asio::post(loop_.context, [self = shared_from_this()] { self->show_tail_again(); });
+    loop_.later([self = shared_from_this()] { self->show_tail_again(); });
     return;
   }
   wait_readable();
@@ -135,7 +133,7 @@ void Socket::begin_flushing(Duration linger) {
 }
 
 uint64_t Socket::bytes_acked() const {
-  return socket_.is_open() ? tcp_bytes_acked(const_cast<TcpSocket&>(socket_).native_handle()) : 0;
+  return descriptor_ >= 0 ? tcp_bytes_acked(descriptor_) : 0;
 }
 
 // --- reading
@@ -144,16 +142,44 @@ void Socket::wait_readable() {
   if (waiting_readable_ || input_ended_) return;
   waiting_readable_ = true;
   if ((phase_ == Phase::open || phase_ == Phase::upgrading) && tls_ && tls_->stashed()) {
-    asio::post(loop_.context, [self = shared_from_this()] {
-      self->waiting_readable_ = false;
-      self->readable();
+    loop_.later([self = shared_from_this()] {
+      if (std::exchange(self->waiting_readable_, false)) self->readable();
     });
     return;
   }
-  socket_.async_wait(asio::socket_base::wait_read, [self = shared_from_this()](error_code failed) {
-    self->waiting_readable_ = false;
-    if (!failed) self->readable();
-  });
+  watch();
+}
+
+/// Asks for the events that somebody waits for now. What nobody waits for is left as it is: on_event() finds out.
+void Socket::watch() {
+  const uint32_t wanted = (waiting_readable_ ? EPOLLIN : 0U) | (waiting_writable_ ? EPOLLOUT : 0U);
+  if ((wanted & ~watched_) != 0) set_watched(wanted | watched_);
+}
+
+void Socket::set_watched(uint32_t events) {
+  if (events == watched_) return;
+  const int what = events == 0 ? EPOLL_CTL_DEL : watched_ == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+  epoll_event event{};
+  event.events = events;
+  event.data.ptr = this;
+  if (::epoll_ctl(loop_.poll, what, descriptor_, &event) != 0) return finish_later(net_error(peer_.address, errno));
+  watched_ = events;
+}
+
+/// Closed in this turn by somebody else's event: not for us any more; the loop keeps us until the turn's end.
+void Socket::on_event(uint32_t events) {
+  constexpr uint32_t kFailed = EPOLLERR | EPOLLHUP;
+  if (waiting_readable_ && (events & (EPOLLIN | kFailed)) != 0) {
+    waiting_readable_ = false;
+    readable();
+  }
+  if (waiting_writable_ && (events & (EPOLLOUT | kFailed)) != 0) {
+    waiting_writable_ = false;
+    writable();
+  }
+  if (phase_ == Phase::closed) return;
+  const uint32_t wanted = (waiting_readable_ ? EPOLLIN : 0U) | (waiting_writable_ ? EPOLLOUT : 0U);
+  if ((events & ~wanted) != 0) set_watched(wanted);  // it would come again at once
 }
 
 void Socket::readable() {
@@ -199,7 +225,7 @@ void Socket::read_plain() {
   }
   // While the tail still grows, nothing may land behind its gap.
   bool all_wanted = room == 0 || before + room >= wanted_;
-  ssize_t got = ::readv(socket_.native_handle(), into, all_wanted ? 2 : 1);
+  ssize_t got = ::readv(descriptor_, into, all_wanted ? 2 : 1);
   int os_error = errno;
   size_t size = got > 0 ? static_cast<size_t>(got) : 0;
   if (room > 0) tail_.resize(before + std::min(size, room));
@@ -214,7 +240,7 @@ void Socket::read_plain() {
 
 void Socket::read_tls() {
   if (!tls_->stashed()) {
-    ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+    ssize_t got = ::recv(descriptor_, loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
     if (got < 0) {
       if (!is_transient(errno)) read_failed(errno);
       return;
@@ -295,7 +321,7 @@ void Socket::show_tail_again() {
 }
 
 void Socket::discard_input() {
-  ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+  ssize_t got = ::recv(descriptor_, loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
   if (got > 0 || (got < 0 && is_transient(errno))) return wait_readable();
   input_ended_ = true;
   // The peer's end while we still write: it may have closed one half only and wait for our last bytes.
@@ -319,14 +345,13 @@ void Socket::read_failed(int os_error) {
 void Socket::wait_writable() {
   if (waiting_writable_) return;
   waiting_writable_ = true;
-  socket_.async_wait(asio::socket_base::wait_write, [self = shared_from_this()](error_code failed) {
-    self->waiting_writable_ = false;
-    if (failed) return;
-    if (self->phase_ == Phase::handshaking)
-      self->handshake_soon();
-    else
-      self->mark_dirty();
-  });
+  watch();
+}
+
+void Socket::writable() {
+  if (phase_ == Phase::connecting) return connect_answered();
+  if (phase_ == Phase::handshaking) return handshake_soon();
+  mark_dirty();
 }
 
 void Socket::write_now() {
@@ -356,7 +381,7 @@ bool Socket::write_plain() {
   message.msg_iovlen = output_->gather(vectors, kVectorsPerWrite);
   size_t offered = 0;
   for (size_t i = 0; i < message.msg_iovlen; ++i) offered += vectors[i].iov_len;
-  ssize_t sent = ::sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ssize_t sent = ::sendmsg(descriptor_, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (sent < 0 && !is_transient(errno)) {
     write_failed(errno);
     return false;
@@ -408,8 +433,7 @@ void Socket::output_written() {
   if (phase_ != Phase::flushing) return;
   phase_ = Phase::draining;
   if (tls_) tls_->close_notify();
-  error_code ignored;
-  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
+  ::shutdown(descriptor_, SHUT_WR);
   if (input_ended_) return finish(closed_here());
   wait_readable();
 }

@@ -1,5 +1,6 @@
 // Socket: one TCP connection inside a loop, with or without a PROXY header, TLS and WebSocket. The user holds a
-// ConnectionHandle; the socket lives as long as the handle or a pending operation needs it. Internal to this room.
+// ConnectionHandle; the socket lives as long as the handle, or as the loop keeps it until there is one. Internal to
+// this room.
 //
 // Phases: connecting or [announcing ->], [handshaking ->] [upgrading ->] open -> flushing -> draining -> closed, and
 // from a failed handshake to draining at once. Announcing waits for a PROXY header, upgrading for a WebSocket request.
@@ -8,8 +9,9 @@
 // answer late input with a reset that would destroy our last bytes on their way. A deadline bounds all but open and
 // closed.
 //
-// Handlers are called from loop context only: never from inside connect(), send(), close() or a destructor. Memory when
-// idle and plain: this object, one pending wait, the descriptor's entry in the reactor; no buffer.
+// Handlers are called from loop context only: never from inside connect(), send(), close() or a destructor. The loop's
+// epoll watches the descriptor, level-triggered, from the first wait on: another wait costs no call, and what came
+// while nobody waited for it ends the watch until somebody does. Memory when idle and plain: this object; no buffer.
 #pragma once
 
 #include <memory>
@@ -77,6 +79,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   uint64_t bytes_acked() const;
 
   // For the loop.
+  void on_event(uint32_t events);
   void write_now();
   void handshake_now();
 
@@ -93,13 +96,14 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void resolve();
   void try_next_address();
   void connect_failed(Error why);
+  void connect_answered();
   void connected();
   void secure(const port::TlsContext& context, bool server, const std::string& server_name);
   void handshake_soon();
   void handshake_failed(std::string_view why);
   void tell_failed_handshake(std::string_view why);
   void opened();
-  void set_options();
+  void close_descriptor();
 
   // socket_layers.cc
   void read_announcement();
@@ -113,12 +117,17 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void frame_output();
 
   void set_deadline(Duration after);
+  /// For a part of what lies between accepting, or connecting, and open.
+  void set_opening_deadline();
   void clear_deadline();
   void deadline_passed();
 
   void wait_readable();
   void wait_writable();
+  void watch();
+  void set_watched(uint32_t events);
   void readable();
+  void writable();
   void read_once();
   void read_plain();
   void read_tls();
@@ -142,7 +151,8 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void finish_later(Error why);
 
   LoopState& loop_;
-  TcpSocket socket_;
+  int descriptor_ = -1;
+  uint32_t watched_ = 0;                // events that the loop's epoll tells of; 0: it does not know the descriptor
   ConnectionHandle* handle_ = nullptr;  // null once the user destroyed it
   port::ConnectionHandler* handler_ = nullptr;
   std::unique_ptr<OutputQueue> output_;  // while something waits to be written
@@ -156,6 +166,8 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   std::unique_ptr<Error> why_;                 // what on_close tells when draining ends; null: closed_here
   std::shared_ptr<ListenerState> listener_;    // that accepted it
   port::Peer peer_;
+  Instant open_by_{};    // of an accepted socket with such a bound
+  Instant queued_at_{};  // since when its handshake waits for us
   uint32_t deadline_number_ = 0;
   int write_error_ = 0;          // the kernel refused a write; told when the input is read to its end
   uint32_t record_pending_ = 0;  // TLS: bytes of the record that the kernel has not taken whole
@@ -174,5 +186,8 @@ class Socket final : public std::enable_shared_from_this<Socket> {
 };
 
 bool is_transient(int os_error);
+
+/// Of a connection; accepted ones have them from the listening socket.
+void set_stream_options(int descriptor);
 
 }  // namespace ph::io

@@ -21,7 +21,7 @@ constexpr Duration kRefusalLinger = 1s;  // for the peer to read why, and to clo
 // --- PROXY header
 
 void Socket::read_announcement() {
-  ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+  ssize_t got = ::recv(descriptor_, loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
   if (got < 0 && !is_transient(errno)) return finish(net_error(peer_.address, errno));
   if (got == 0)
     return finish(Error{port::net_errors::proxy, peer_.address + ": closed before its PROXY header was whole", 0});
@@ -56,7 +56,7 @@ void Socket::announced(std::string rest) {
 void Socket::stream_ready(std::string rest) {
   if (listener_ && !listener_->options.websocket_path.empty()) {
     phase_ = Phase::upgrading;
-    set_deadline(loop_.handshake_timeout);
+    set_opening_deadline();
     if (!rest.empty()) upgrade_input(rest);
     if (phase_ == Phase::upgrading) wait_readable();
     return;
@@ -108,7 +108,7 @@ void Socket::upgrade_input(ByteView fresh) {
   std::string rest = head.substr(end + 4);
   rest.append(fresh.substr(room));
   head.resize(end + 4);
-  UpgradeAnswer answer = answer_upgrade(head, listener_->options.websocket_path);
+  UpgradeAnswer answer = answer_upgrade(head, listener_->options.websocket_path, listener_->options.websocket_origins);
   if (answer.status != 101) return refuse(answer);
   websocket_ = std::make_unique<WebSocketState>();
   output().push_copy(answer.response);

@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/log.h"
 #include "io/clock.h"
@@ -33,6 +33,15 @@ std::string address_text(const tcp::endpoint& at) {
   return port::Endpoint{address.to_string(), at.port()}.to_string();
 }
 
+/// What ::getpeername or ::getsockname says; nullopt if it fails.
+std::optional<tcp::endpoint> end_of(int descriptor, int (*which)(int, sockaddr*, socklen_t*)) {
+  tcp::endpoint at;
+  auto size = static_cast<socklen_t>(at.capacity());
+  if (which(descriptor, at.data(), &size) != 0) return std::nullopt;
+  at.resize(size);
+  return at;
+}
+
 void set_option(int descriptor, int level, int option, int value) {
   // Refused only by exotic sockets; the connection works without.
   (void)::setsockopt(descriptor, level, option, &value, sizeof value);
@@ -50,7 +59,7 @@ struct Socket::Attempt {
   Error last{port::net_errors::failed, "no address", 0};
 };
 
-Socket::Socket(LoopState& loop) : loop_(loop), socket_(loop.context) {}
+Socket::Socket(LoopState& loop) : loop_(loop) {}
 Socket::~Socket() {
   release();
 }
@@ -63,7 +72,7 @@ std::unique_ptr<port::Connection> Socket::connect(const port::Endpoint& to, port
   peer_.address = to.to_string();
   attempt_ = std::make_unique<Attempt>(to, std::move(options));
   attempt_->give_up = steady_now() + attempt_->options.connect_timeout;
-  asio::post(loop_.context, [self = shared_from_this()] {
+  loop_.later([self = shared_from_this()] {
     if (self->phase_ == Phase::connecting) self->resolve();
   });
   return handle;
@@ -93,31 +102,31 @@ void Socket::try_next_address() {
     Duration left = a.give_up - steady_now();
     if (a.tried == a.addresses.size() || left <= Duration::zero()) return connect_failed(a.last);
     const tcp::endpoint& to = a.addresses[a.tried++];
-    error_code ignored;
-    socket_.close(ignored);
-    int descriptor = ::socket(to.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (descriptor < 0) {
+    close_descriptor();
+    descriptor_ = ::socket(to.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (descriptor_ < 0) {
       a.last = net_error(address_text(to), errno);
       continue;
     }
-    error_code failed;
-    socket_.assign(to.protocol(), descriptor, failed);
-    if (failed) {
-      ::close(descriptor);
-      a.last = net_error(address_text(to), failed.value());
+    if (::connect(descriptor_, to.data(), static_cast<socklen_t>(to.size())) != 0 && errno != EINPROGRESS &&
+        errno != EINTR) {
+      a.last = net_error(address_text(to), errno);
       continue;
     }
     a.last = Error{port::net_errors::timeout, address_text(to) + ": no answer", 0};
     // Each address gets its share, so that one that swallows packets leaves time for the others.
     set_deadline(left / static_cast<Duration::rep>(a.addresses.size() - a.tried + 1));
-    socket_.async_connect(to, [self = shared_from_this(), number = a.tried](error_code refused) {
-      if (self->phase_ != Phase::connecting || self->attempt_->tried != number) return;
-      if (!refused) return self->connected();
-      self->attempt_->last = net_error(address_text(self->attempt_->addresses[number - 1]), refused.value());
-      self->try_next_address();
-    });
-    return;
+    return wait_writable();
   }
+}
+
+void Socket::connect_answered() {
+  int refused = 0;
+  socklen_t size = sizeof refused;
+  if (::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &refused, &size) != 0) refused = errno;
+  if (refused == 0) return connected();
+  attempt_->last = net_error(address_text(attempt_->addresses[attempt_->tried - 1]), refused);
+  try_next_address();
 }
 
 void Socket::connect_failed(Error why) {
@@ -126,26 +135,24 @@ void Socket::connect_failed(Error why) {
 }
 
 void Socket::connected() {
-  error_code failed;
-  auto there = socket_.remote_endpoint(failed);
-  if (!failed && there == socket_.local_endpoint(failed)) {
+  const auto there = end_of(descriptor_, ::getpeername);
+  if (there && there == end_of(descriptor_, ::getsockname)) {
     // Connecting to a free port of the ephemeral range on this very host can meet itself (simultaneous open).
-    attempt_->last = net_error(address_text(there), ECONNREFUSED);
+    attempt_->last = net_error(address_text(*there), ECONNREFUSED);
     return try_next_address();
   }
-  if (failed) {
-    attempt_->last = net_error(peer_.address, failed.value());
+  if (!there) {
+    attempt_->last = net_error(peer_.address, ENOTCONN);
     return try_next_address();
   }
-  peer_.address = address_text(there);
-  set_options();
+  peer_.address = address_text(*there);
+  set_stream_options(descriptor_);
   if (!attempt_->options.tls) return opened();
   auto options = std::move(attempt_->options);
   secure(*options.tls, false, options.server_name.empty() ? attempt_->to.host : options.server_name);
 }
 
-void Socket::set_options() {
-  int descriptor = socket_.native_handle();
+void set_stream_options(int descriptor) {
   set_option(descriptor, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(descriptor, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, kKeepIdleSeconds);
@@ -154,25 +161,24 @@ void Socket::set_options() {
 }
 
 void Socket::accepted(int descriptor, const tcp::endpoint& from, std::shared_ptr<ListenerState> listener) {
-  error_code failed;
-  socket_.assign(from.protocol(), descriptor, failed);
-  if (failed) {
-    ::close(descriptor);
-    log_warn("accepted_socket_lost", {{"error", failed.message()}});
-    return;
-  }
+  descriptor_ = descriptor;
   ++listener->live;
   listener_ = std::move(listener);
   peer_.address = address_text(from);
-  set_options();
-  if (!listener_->options.proxy_protocol) return announced({});
-  phase_ = Phase::announcing;
-  set_deadline(loop_.handshake_timeout);
-  wait_readable();
+  peer_.accepted = steady_now();
+  if (listener_->options.open_timeout > Duration::zero()) open_by_ = peer_.accepted + listener_->options.open_timeout;
+  if (listener_->options.proxy_protocol) {
+    phase_ = Phase::announcing;
+    set_opening_deadline();
+    wait_readable();
+  } else {
+    announced({});
+  }
+  if (!handle_ && phase_ != Phase::closed) loop_.opening.emplace(this, shared_from_this());
 }
 
 void Socket::secure(const port::TlsContext& context, bool server, const std::string& server_name) {
-  auto session = TlsSession::make(context.material(), server, server_name, socket_.native_handle());
+  auto session = TlsSession::make(context.material(), server, server_name, descriptor_);
   if (!session) {
     loop_.counters.handshake_failures.add();
     return finish(std::move(session).error());
@@ -180,7 +186,7 @@ void Socket::secure(const port::TlsContext& context, bool server, const std::str
   tls_ = std::move(*session);
   attempt_.reset();
   phase_ = Phase::handshaking;
-  set_deadline(loop_.handshake_timeout);
+  set_opening_deadline();
   if (server)
     wait_readable();
   else
@@ -190,14 +196,21 @@ void Socket::secure(const port::TlsContext& context, bool server, const std::str
 void Socket::handshake_soon() {
   if (handshake_queued_) return;
   handshake_queued_ = true;
+  queued_at_ = steady_now();
   loop_.handshake_later(shared_from_this(), handshake_begun_ || !listener_);
 }
 
 void Socket::handshake_now() {
   handshake_queued_ = false;
   if (phase_ != Phase::handshaking) return;
+  if (open_by_ != Instant{}) {  // a client does not pay for what others keep us busy with
+    const Duration waited = steady_now() - queued_at_;
+    open_by_ += waited;
+    peer_.accepted += waited;
+    if (handshake_begun_) set_opening_deadline();
+  }
   if (!tls_->stashed()) {
-    ssize_t got = ::recv(socket_.native_handle(), loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
+    ssize_t got = ::recv(descriptor_, loop_.read_buffer.get(), kReadBufferBytes, MSG_DONTWAIT);
     if (got > 0) tls_->feed({loop_.read_buffer.get(), static_cast<size_t>(got)});
     heard_ = heard_ || got > 0;
     if (got > 0) loop_.counters.bytes_read.add(static_cast<size_t>(got));
@@ -208,7 +221,7 @@ void Socket::handshake_now() {
   if (!handshake_begun_) {
     handshake_begun_ = true;
     loop_.counters.handshakes_begun.add();
-    set_deadline(loop_.handshake_timeout);
+    set_opening_deadline();
   }
   auto outcome = tls_->handshake();
   tls_->stash();
@@ -217,7 +230,9 @@ void Socket::handshake_now() {
     case TlsSession::Outcome::ok:
       loop_.counters.handshakes.add();
       peer_.encrypted = true;
-      peer_.certificate_name = tls_->peer_name();
+      peer_.certificate_name =
+          tls_->peer_name(listener_ ? listener_->options.certificate_field : port::CertificateField::common_name);
+      peer_.psk_identity = tls_->psk_identity();
       stream_ready({});
       break;
     case TlsSession::Outcome::want_read:
@@ -240,8 +255,7 @@ void Socket::tell_failed_handshake(std::string_view why) {
   loop_.counters.handshake_failures.add();
   if (!listener_ || !heard_) return log_debug("tls_handshake_failed", {{"peer", peer_.address}, {"reason", why}});
   loop_.counters.clients_refused_by_tls.add();
-  error_code ignored;
-  std::string here = address_text(socket_.local_endpoint(ignored));
+  const std::string here = address_text(end_of(descriptor_, ::getsockname).value_or(tcp::endpoint()));
   log_info("tls_handshake_failed", {{"listener", here}, {"peer", peer_.address}, {"reason", why}});
 }
 
@@ -250,8 +264,7 @@ void Socket::handshake_failed(std::string_view why) {
   why_ = std::make_unique<Error>(Error{port::net_errors::tls, peer_.address + ": " + std::string(why), 0});
   // The alert is on its way: let it arrive before the socket goes.
   phase_ = Phase::draining;
-  error_code ignored;
-  socket_.shutdown(asio::socket_base::shutdown_send, ignored);
+  ::shutdown(descriptor_, SHUT_WR);
   set_deadline(kAlertLinger);
   wait_readable();
 }
@@ -265,6 +278,7 @@ void Socket::opened() {
     if (listener->stopped) return release();  // its handshake outlived the listener
     auto connection = std::make_unique<ConnectionHandle>(self);
     handle_ = connection.get();
+    if (!loop_.opening.empty()) loop_.opening.erase(this);
     handler_ = listener->accept(std::move(connection));
     if (!handler_ || !handle_) {
       loop_.counters.refused_by_handler.add();
@@ -289,6 +303,11 @@ void Socket::set_deadline(Duration after) {
   });
 }
 
+void Socket::set_opening_deadline() {
+  if (open_by_ == Instant{}) return set_deadline(loop_.handshake_timeout);
+  set_deadline(std::clamp(open_by_ - steady_now(), Duration::zero(), loop_.handshake_timeout));
+}
+
 void Socket::deadline_passed() {
   switch (phase_) {
     case Phase::connecting:
@@ -298,8 +317,8 @@ void Socket::deadline_passed() {
       finish(Error{port::net_errors::proxy, peer_.address + ": the PROXY header took too long", 0});
       break;
     case Phase::handshaking:
-      if (handshake_queued_) {  // it is we who are late
-        set_deadline(loop_.handshake_timeout);
+      if (handshake_queued_) {                  // it is we who are late
+        set_deadline(loop_.handshake_timeout);  // handshake_now() counts anew
         break;
       }
       tell_failed_handshake("it took too long");
@@ -322,14 +341,24 @@ void Socket::release() {
   ++deadline_number_;
   deadline_.reset();
   attempt_.reset();
-  error_code ignored;
-  socket_.close(ignored);
+  close_descriptor();
+  if (auto self = weak_from_this().lock()) {  // null: nobody knows us any more
+    if (!loop_.opening.empty()) loop_.opening.erase(this);
+    loop_.closed.push_back(std::move(self));
+  }
   tls_.reset();
   if (output_) loop_.return_output(std::move(output_));
   if (websocket_ && websocket_->staged) loop_.return_output(std::move(websocket_->staged));
   if (!showing_) tail_ = {};
   if (listener_) --listener_->live;
   listener_.reset();
+}
+
+void Socket::close_descriptor() {
+  if (descriptor_ >= 0) ::close(descriptor_);  // leaves the epoll, too
+  descriptor_ = -1;
+  watched_ = 0;
+  waiting_readable_ = waiting_writable_ = false;
 }
 
 void Socket::abandon() {
@@ -353,7 +382,7 @@ void Socket::finish(Error why) {
 
 void Socket::finish_later(Error why) {
   release();
-  asio::post(loop_.context, [self = shared_from_this(), error = std::move(why)] {
+  loop_.later([self = shared_from_this(), error = std::move(why)] {
     if (auto* handler = std::exchange(self->handler_, nullptr)) handler->on_close(*self->handle_, error);
   });
 }

@@ -75,7 +75,8 @@ bool tls13_available() {
 }
 
 Result<std::shared_ptr<port::TlsContext>> make_tls_server(const TlsOptions& options) {
-  if (options.certificate_file.empty()) return fail(tls_errors::bad_file, "a TLS server needs a certificate");
+  if (options.certificate_file.empty() && !options.psk)
+    return fail(tls_errors::bad_file, "a TLS server needs a certificate");
   if (options.ca_file.empty() && options.peer != PeerCertificate::none)
     return fail(tls_errors::bad_file, "verifying clients needs a CA");
   return port::TlsContext::load(options);
@@ -94,6 +95,7 @@ Result<std::shared_ptr<const TlsMaterial>> TlsMaterial::load(const TlsOptions& o
   if (options.certificate_file.empty() != options.key_file.empty())
     return fail(tls_errors::bad_file, "a certificate and its key are given together or not at all");
   auto material = std::make_shared<TlsMaterial>();
+  material->psk_ = options.psk;
   PH_TRY(material->read_files(options));
   PH_TRY(material->configure(material->server_.get(), options, true));
   PH_TRY(material->configure(material->client_.get(), options, false));
@@ -104,7 +106,8 @@ Result<> TlsMaterial::read_files(const TlsOptions& options) {
   if (!options.ca_file.empty()) {
     // A positive code counts certificates that could not be read: none may be missing unnoticed.
     int code = mbedtls_x509_crt_parse_file(authorities_.get(), options.ca_file.c_str());
-    if (code > 0) return fail(tls_errors::bad_file, options.ca_file + ": a certificate in it is damaged");
+    if (code > 0 && !options.ca_may_have_others)
+      return fail(tls_errors::bad_file, options.ca_file + ": a certificate in it is damaged");
     if (code < 0) return bad_file(options.ca_file, code);
     has_ca_ = true;
   }
@@ -147,6 +150,13 @@ Result<> TlsMaterial::configure(mbedtls_ssl_config* config, const TlsOptions& op
   if (server && options.peer == PeerCertificate::none) verify = MBEDTLS_SSL_VERIFY_NONE;
   mbedtls_ssl_conf_authmode(config, verify);
   if (!server) return {};
+  if (psk_) {
+    mbedtls_ssl_conf_psk_cb(config, &TlsSession::find_psk, const_cast<TlsMaterial*>(this));
+    mbed::forbid_tickets(config);
+    suites_ = mbed::suites_psk_first();
+    mbedtls_ssl_conf_ciphersuites(config, suites_.data());
+    return {};
+  }
   code = mbedtls_ssl_ticket_setup(tickets_.get(), mbedtls_ctr_drbg_random, generator_.get(), MBEDTLS_CIPHER_AES_256_GCM,
                                   kTicketSeconds);
   if (code != 0) return fail(tls_errors::unsupported, mbed::reason(code));
@@ -162,13 +172,15 @@ TlsSession::TlsSession(std::shared_ptr<const TlsMaterial> material, int descript
 
 Result<std::unique_ptr<TlsSession>> TlsSession::make(std::shared_ptr<const TlsMaterial> material, bool server,
                                                      const std::string& server_name, int descriptor) {
-  if (server && !material->has_certificate()) return fail(port::net_errors::tls, "a TLS server needs a certificate");
+  if (server && !material->has_certificate() && !material->psk())
+    return fail(port::net_errors::tls, "a TLS server needs a certificate");
   if (!server && !material->verifies_peers())
     return fail(port::net_errors::tls, "a TLS client needs a CA to verify its server");
   auto session = std::make_unique<TlsSession>(material, descriptor);
   mbedtls_ssl_context* ssl = session->ssl_.get();
   int code = mbedtls_ssl_setup(ssl, material->config(server));
   if (code != 0) return fail(port::net_errors::tls, mbed::reason(code));
+  mbed::set_owner(ssl, session.get());
   mbedtls_ssl_set_bio(ssl, session.get(), &TlsSession::send, &TlsSession::receive, nullptr);
   if (!server) PH_TRY(session->expect_server(server_name));
   return session;
@@ -188,6 +200,17 @@ Result<> TlsSession::expect_server(const std::string& server_name) {
     mbedtls_ssl_set_verify(ssl_.get(), &TlsSession::check_address, this);
   }
   return {};
+}
+
+/// Called in a handshake, when the client has named its identity. What it says is believed once the handshake is over.
+int TlsSession::find_psk(void* material, mbedtls_ssl_context* ssl, const unsigned char* identity, size_t size) {
+  auto& self = *static_cast<TlsSession*>(mbed::owner(ssl));
+  const security::PskKeys& keys = *static_cast<const TlsMaterial*>(material)->psk();
+  const auto found = keys.find(ByteView(reinterpret_cast<const char*>(identity), size));
+  if (found == keys.end()) return MBEDTLS_ERR_SSL_UNKNOWN_IDENTITY;
+  self.psk_identity_ = found->first;
+  return mbedtls_ssl_set_hs_psk(ssl, reinterpret_cast<const unsigned char*>(found->second.data()),
+                                found->second.size());
 }
 
 int TlsSession::check_address(void* session, mbedtls_x509_crt* certificate, int depth, uint32_t* flags) {
@@ -245,6 +268,9 @@ std::string TlsSession::describe(int code) const {
   if (code == MBEDTLS_ERR_SSL_PEER_CLOSE_NOTIFY) return "the peer closed";
   if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
     return "the peer refused: " + alert_meaning(mbed::alert_received(ssl_.get()));
+  if (code == MBEDTLS_ERR_SSL_UNKNOWN_IDENTITY) return "the client's pre-shared key identity is not known";
+  if (code == MBEDTLS_ERR_SSL_INVALID_MAC && !psk_identity_.empty())
+    return "the client has another pre-shared key for \"" + psk_identity_ + "\"";
   if (code == MBEDTLS_ERR_SSL_NO_CLIENT_CERTIFICATE) return verify_failure(MBEDTLS_X509_BADCERT_MISSING, {});
   uint32_t flags = mbedtls_ssl_get_verify_result(ssl_.get());
   if (flags != 0 && flags != 0xFFFFFFFF) return verify_failure(flags, expected_name_);
@@ -288,9 +314,20 @@ void TlsSession::close_notify() {
   (void)mbedtls_ssl_close_notify(ssl_.get());
 }
 
-std::string TlsSession::peer_name() const {
+std::string TlsSession::peer_name(port::CertificateField field) const {
   const mbedtls_x509_crt* certificate = mbedtls_ssl_get_peer_cert(ssl_.get());
-  return certificate ? mbed::common_name(certificate) : std::string();
+  if (!certificate) return {};
+  switch (field) {
+    case port::CertificateField::common_name:
+      return mbed::common_name(certificate);
+    case port::CertificateField::email:
+      return mbed::alternative_name(certificate, mbed::kNameEmail);
+    case port::CertificateField::dns:
+      return mbed::alternative_name(certificate, mbed::kNameDns);
+    case port::CertificateField::uri:
+      return mbed::alternative_name(certificate, mbed::kNameUri);
+  }
+  return {};
 }
 
 }  // namespace ph::io

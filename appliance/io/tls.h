@@ -4,7 +4,10 @@
 // TLS 1.2, and 1.3 where mbedTLS 3.6 has it. A connection with a context is encrypted and the peer verified before
 // on_open: a client always checks the server's chain and name (a DNS name, or an address among the certificate's
 // iPAddress names); a server asks for a client certificate as `peer` says. Servers hand out session tickets (one day),
-// except under 1.3 with client certificates, whose tickets would lose the client's name.
+// except under 1.3 with client certificates, and with pre-shared keys, whose tickets would lose the client's name.
+//
+// Pre-shared keys (RFC 4279): a server with keys offers their cipher suites beside those of its certificate, or alone
+// if it has none. Who has shown a key is known by its identity.
 #pragma once
 
 #include <memory>
@@ -14,6 +17,7 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "core/security/psk.h"
 #include "port/network.h"
 
 namespace ph::io {
@@ -33,7 +37,9 @@ struct TlsOptions {
   std::string key_file;          // PEM
   std::string crl_file;          // PEM, revocation lists of the authorities; empty: none. An expired one refuses all
   PeerCertificate peer = PeerCertificate::required;
+  std::shared_ptr<const security::PskKeys> psk;  // of a server: clients may show one of these keys; null: none
   bool tls13_only = false;
+  bool ca_may_have_others = false;  // certificates in ca_file that cannot be read are passed over: a system's bundle
 };
 
 class TlsMaterial;

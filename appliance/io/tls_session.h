@@ -7,9 +7,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "io/mbed.h"
 #include "io/tls.h"
+#include "port/network.h"
 
 namespace ph::io {
 
@@ -22,6 +24,7 @@ class TlsMaterial {
   const mbedtls_ssl_config* config(bool server) const { return server ? server_.get() : client_.get(); }
   bool verifies_peers() const { return has_ca_; }
   bool has_certificate() const { return has_certificate_; }
+  const security::PskKeys* psk() const { return psk_.get(); }
   std::optional<WallTime> expires() const { return expires_; }
 
  private:
@@ -36,12 +39,16 @@ class TlsMaterial {
   mbed::Tickets tickets_;
   mbed::Config server_;
   mbed::Config client_;
+  std::shared_ptr<const security::PskKeys> psk_;
+  std::vector<int> suites_;  // looked at by server_
   bool has_ca_ = false;
   bool has_certificate_ = false;
   std::optional<WallTime> expires_;
 };
 
 class TlsSession {
+  friend class TlsMaterial;
+
  public:
   enum class Outcome { ok, want_read, want_write, closed, failed };
 
@@ -69,14 +76,17 @@ class TlsSession {
   const std::string& failure() const { return failure_; }
   /// Errno when it was the socket that failed, else 0.
   int os_error() const { return os_error_; }
-  /// Common name of the peer's verified certificate; empty without one.
-  std::string peer_name() const;
+  /// A name of the peer's verified certificate; empty without one.
+  std::string peer_name(port::CertificateField field) const;
+  /// Whose pre-shared key the client has; empty without one. After the handshake.
+  const std::string& psk_identity() const { return psk_identity_; }
   /// Ciphertext bytes sent since the last call.
   size_t take_sent() { return std::exchange(sent_, 0); }
 
  private:
   static int send(void* session, const unsigned char* bytes, size_t size);
   static int receive(void* session, unsigned char* into, size_t size);
+  static int find_psk(void* material, mbedtls_ssl_context* ssl, const unsigned char* identity, size_t size);
   static int check_address(void* session, mbedtls_x509_crt* certificate, int depth, uint32_t* flags);
   Result<> expect_server(const std::string& server_name);
   Outcome outcome(int code);
@@ -88,6 +98,7 @@ class TlsSession {
   std::string stash_;
   std::string expected_address_;  // bytes of the address that the peer's certificate must name
   std::string expected_name_;     // for messages
+  std::string psk_identity_;
   std::string failure_;
   size_t sent_ = 0;
   int descriptor_;

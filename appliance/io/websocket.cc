@@ -3,6 +3,7 @@
 #include <mbedtls/base64.h>
 #include <mbedtls/md.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/empty_body.hpp>
@@ -24,6 +25,8 @@ using Request = http::request_parser<http::empty_body>::value_type;
 
 std::string_view reason_phrase(int status) {
   switch (status) {
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -78,6 +81,31 @@ std::string_view path_of(const Request& request) {
   return text.substr(0, text.find('?'));
 }
 
+char lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+}
+
+bool same_text(std::string_view a, std::string_view b) {
+  return std::ranges::equal(a, b, {}, lower, lower);
+}
+
+bool origin_fits(std::string_view allowed, std::string_view origin) {
+  const size_t star = allowed.find("://*.");
+  if (star == allowed.npos) return same_text(allowed, origin);
+  const std::string_view scheme = allowed.substr(0, star + 3), rest = allowed.substr(star + 4);  // "https://", ".x.y"
+  if (origin.size() <= scheme.size() + rest.size()) return false;
+  const std::string_view front = origin.substr(scheme.size(), origin.size() - scheme.size() - rest.size());
+  return same_text(origin.substr(0, scheme.size()), scheme) &&
+         same_text(origin.substr(origin.size() - rest.size()), rest) && front.find_first_of("/:@") == front.npos;
+}
+
+/// Pages of anywhere can make a browser connect to us; Origin says whose page it was (RFC 6455 10.2).
+bool origin_allowed(const Request& request, const std::vector<std::string>& origins) {
+  if (origins.empty() || request.count(http::field::origin) == 0) return true;
+  const std::string_view origin = single(request, http::field::origin);
+  return std::ranges::any_of(origins, [&](const std::string& allowed) { return origin_fits(allowed, origin); });
+}
+
 }  // namespace
 
 UpgradeAnswer refuse_upgrade(int status, std::string why) {
@@ -91,7 +119,7 @@ UpgradeAnswer refuse_upgrade(int status, std::string why) {
   return out;
 }
 
-UpgradeAnswer answer_upgrade(ByteView head, ByteView path) {
+UpgradeAnswer answer_upgrade(ByteView head, ByteView path, const std::vector<std::string>& origins) {
   http::request_parser<http::empty_body> parser;
   parser.header_limit(kUpgradeHeadMax);
   boost::system::error_code failed;
@@ -108,6 +136,7 @@ UpgradeAnswer answer_upgrade(ByteView head, ByteView path) {
     return refuse_upgrade(426, "MQTT over WebSocket is served here");
   if (single(request, http::field::sec_websocket_version) != "13")
     return refuse_upgrade(426, "version 13 of WebSocket is served here");
+  if (!origin_allowed(request, origins)) return refuse_upgrade(403, "pages of that origin may not connect here");
   const std::string_view key = single(request, http::field::sec_websocket_key);
   if (!is_key(key)) return refuse_upgrade(400, "no valid Sec-WebSocket-Key");
   for (std::string_view protocol : {"mqtt", "mqttv3.1"}) {

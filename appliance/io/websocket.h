@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "codec/ws/frame.h"
@@ -25,7 +26,11 @@ struct UpgradeAnswer {
 /// query is ignored) that asks for version 13 and offers subprotocol "mqtt" or, as clients of MQTT 3.1 do, "mqttv3.1";
 /// the answer names the one that was chosen [MQTT-6.0.0-3, 6.0.0-4]. Refused: 400 no valid request, or no subprotocol
 /// of ours; 404 another path; 405 another method; 426 no upgrade to version 13; 431 (by refuse_upgrade) too long.
-UpgradeAnswer answer_upgrade(ByteView head, ByteView path);
+///
+/// `origins`: not empty: a request with an Origin, which browsers alone send, is refused with 403 unless one of these
+/// fits: "https://app.example", "https://app.example:8443", or with "*." for any names in front of the rest,
+/// "https://*.example". Letters of either case. A request without an Origin comes from no page and is let in.
+UpgradeAnswer answer_upgrade(ByteView head, ByteView path, const std::vector<std::string>& origins = {});
 UpgradeAnswer refuse_upgrade(int status, std::string why);
 
 /// One open WebSocket. Owned by its socket. Memory when idle: this object.

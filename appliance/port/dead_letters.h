@@ -1,5 +1,5 @@
 // DeadLetters: where events go that a receiver or a sink refused for good. Durable, one file per route; an operator
-// reads them with `posthouse spool dead-letters`. store/dead_letter implements it.
+// reads them with `posthouse spool dead-letter`. store/dead_letter implements it.
 #pragma once
 
 #include <cstdint>

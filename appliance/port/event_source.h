@@ -51,6 +51,9 @@ struct TargetCounters {
   uint64_t maybe_duplicate = 0;  // rerouted while the first receiver could not be asked
   uint64_t dropped = 0;
   uint64_t dropped_expired = 0;  // part of dropped: messages whose expiry passed before they arrived
+  uint64_t dropped_damaged = 0;  // part of dropped: found damaged on disk
+  uint64_t dropped_full = 0;     // part of dropped: route.spool.full = "drop_..."
+  uint64_t dropped_keep = 0;     // part of dropped: waited longer than route.spool.keep
   uint64_t dropped_bytes = 0;    // files: truncated or deleted by others before they were read; never counted in `in`
   uint64_t dead_lettered = 0;
   uint64_t queued = 0;
@@ -82,6 +85,8 @@ class EventSource {
   /// Everything below `settled` is acknowledged by a receiver, and `events` is how many events that added. `duplicates`
   /// of them were known to be there already. Persisted lazily (within a second), with the counters, in one batch.
   virtual void advanced(StreamId stream, uint64_t settled, uint64_t events, uint64_t duplicates) = 0;
+  /// Writes what advanced() said, now instead of lazily: for targets that can't be asked after a crash what they hold.
+  virtual void persist_now(Task durable) { durable(); }
   /// For sinks of this node: the store entries that advanced() would write, so that the sink commits them together with
   /// the data. The source has moved when this returns; the sink must commit the entries or stop the process.
   virtual WriteBatch advance_entries(StreamId stream, uint64_t settled, uint64_t events) = 0;

@@ -3,7 +3,7 @@
 //   n/  node identity            a/  agent: generations, cursors     r/  receiver: streams, ranges
 //   f/  files sink: chunks       s/  spool: durable ends, epochs     u/  upstream: receivers used, cursors
 //   c/  counters                 m/  broker: sessions, retained      x/  access: users, rules, bans
-//   d/  events that were taken   i/  interest of peers in topics
+//   d/  events that were taken   i/  interest of peers in topics      l/  dead letters: what is being done with them
 #pragma once
 
 #include <functional>

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/result.h"
@@ -49,8 +50,10 @@ inline constexpr ErrorCode proxy{"net.proxy"};              // no acceptable PRO
 /// What is known of the other side.
 struct Peer {
   std::string address;  // "127.0.0.1:52114"; of the client itself where a PROXY header tells it
+  Instant accepted{};   // of a client: when it connected, not counting what it had to wait for us; else Instant{}
   bool encrypted = false;
-  std::string certificate_name;  // CN of the verified client or server certificate; empty without one
+  std::string certificate_name;  // of the verified client or server certificate; empty without one
+  std::string psk_identity;      // whose pre-shared key the client has shown to have; empty without one
 };
 
 /// What a handler did with the bytes it was shown.
@@ -101,6 +104,10 @@ class Listener {
   virtual Endpoint local() const = 0;
 };
 
+/// Which name of a certificate a Peer has: the subject's CN, or the first alternative name of a kind (RFC
+/// 5280 4.2.1.6).
+enum class CertificateField : uint8_t { common_name, dns, email, uri };
+
 /// Which credentials a connection uses; the object behind it lives in io/. Null: plain TCP.
 class TlsContext;
 
@@ -114,9 +121,13 @@ struct ListenOptions {
   std::shared_ptr<TlsContext> tls;
   size_t connections_max = 10'000;  // more: accepted and closed at once, counted by the loop
   bool reuse_port = false;          // one listening socket per worker
+  bool joins = false;               // with reuse_port: others of this process listen there already
   size_t accepts_a_second = 0;      // more wait in the kernel's queue, where an attempt costs nothing; 0: no such bound
   bool proxy_protocol = false;      // every connection begins with a PROXY header (version 1 or 2), before TLS
   std::string websocket_path;       // not empty: WebSocket with a subprotocol of MQTT, at this path
+  std::vector<std::string> websocket_origins;  // not empty: whose pages a browser may connect from; "*" within a label
+  Duration open_timeout{};  // from accepting to on_open; zero: each part of it has the loop's bound, as it has anyway
+  CertificateField certificate_field = CertificateField::common_name;
 };
 
 /// Makes the handler of an accepted connection; the connection's owner is the returned object's keeper. Called before

@@ -151,7 +151,9 @@ int run_latency(const char* path, const char* chunks, const char* store, uint64_
   int out = open_append(path);
   int watch = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
   int of_chunks = ::inotify_add_watch(watch, chunks, IN_MODIFY | IN_CREATE | IN_MOVED_TO);
-  int of_store = ::inotify_add_watch(watch, store, IN_MODIFY);
+  // "-": of who keeps no store, and syncs nothing: what is visible is all there is.
+  const bool syncs = std::string_view(store) != "-";
+  int of_store = syncs ? ::inotify_add_watch(watch, store, IN_MODIFY) : 0;
   if (of_chunks < 0 || of_store < 0) fail("inotify");
   Chunks far(chunks);
   const uint64_t before = far.count();
@@ -184,8 +186,9 @@ int run_latency(const char* path, const char* chunks, const char* store, uint64_
     ssize_t size = ::read(watch, events, sizeof events);
     for (ssize_t at = 0; at < size;) {
       const auto* event = reinterpret_cast<const inotify_event*>(events + at);
-      if (event->wd == of_chunks)
-        note(visible, far.count() - before);
+      if (event->wd == of_chunks) note(visible, far.count() - before);
+      if (!syncs)
+        note(durable, visible.size());
       else if (event->wd == of_store)
         note(durable, visible.size());
       at += static_cast<ssize_t>(sizeof(inotify_event) + event->len);

@@ -1,4 +1,5 @@
-// Load for any MQTT broker, from one thread: what comes out is one line of `name value` pairs.
+// Load for any MQTT broker, from one thread: what comes out is one line of `name value` pairs. Crowds of clients that
+// only connect are crowd_load.cc's.
 //   mqtt_load HOST:PORT SCENARIO [name=number ...]
 //
 //   pair      publisher i to subscriber i                     (publishers=4)
@@ -6,13 +7,16 @@
 //   fanin     all publishers to each subscriber by load/in/+  (publishers=50 subscribers=1)
 //   wildcard  `filters` wildcard filters per subscriber, none of which overlap within it; topics of 16 x 64 x 8 names
 //             (publishers=4 subscribers=100 filters=50)
-//   storm     `clients` connect, `parallel` at a time, then stay (clients=2000 parallel=64)
+//   distinct  `filters` wildcard filters per subscriber, no two alike, each topic matches one of them; how fast they
+//   are
+//             taken counts apart, from the first SUBSCRIBE to the last SUBACK   (publishers=4 subscribers=1000
+//             filters=100)
 //   retained  `topics` retained messages are set, then each subscriber subscribes to all (topics=20000 subscribers=1)
 //
-//   qos=0|1|2  payload=64 bytes  version=4|5  warmup=500 ms  seconds=5  idle=0 further clients that only stay
+//   qos=0|1|2  payload=64 bytes  version=4|5  warmup=500 ms  seconds=5
+//   persistent=0  1: the subscribers' sessions outlive their connections
 //   window=16  unacknowledged messages per publisher: as fast as the broker takes them. At QoS 0 one in `window` is
-//   sent
-//              at QoS 1, so that no broker is measured by how much it drops.
+//              sent at QoS 1, so that no broker is measured by how much it drops.
 //   rate=0     instead of a window: that many messages per second in all, evenly spread, whatever the broker does.
 //              Latency then counts from when a message was due, so that a stalled broker is not flattered.
 //   pid=0      the broker's: its CPU time over the measured part, and its resident memory at the end of it
@@ -20,14 +24,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/process_usage.h"
 #include "codec/mqtt/packet.h"
+#include "io/descriptor_limit.h"
 #include "io/loop.h"
 
 namespace {
@@ -38,32 +42,13 @@ struct Options {
   std::string scenario;
   std::map<std::string, size_t> numbers = {{"publishers", 4}, {"subscribers", 4}, {"qos", 0},        {"payload", 64},
                                            {"window", 16},    {"rate", 0},        {"topics", 20000}, {"filters", 50},
-                                           {"clients", 2000}, {"seconds", 5},     {"warmup", 500},   {"idle", 0},
-                                           {"parallel", 64},  {"version", 4},     {"pid", 0}};
+                                           {"seconds", 5},    {"warmup", 500},    {"version", 4},    {"pid", 0},
+                                           {"persistent", 0}};
   size_t operator[](const char* name) const { return numbers.at(name); }
 };
 
-/// What the broker's process has used up to now.
-struct Usage {
-  double cpu_seconds = 0;
-  double rss_mib = 0;
-};
-
-Usage usage(size_t pid) {
-  Usage out;
-  if (!pid) return out;
-  const std::filesystem::path folder = "/proc/" + std::to_string(pid);
-  std::error_code gone;
-  for (const auto& thread : std::filesystem::directory_iterator(folder / "task", gone)) {
-    double nanoseconds = 0;  // finer than the ticks of stat
-    std::ifstream(thread.path() / "schedstat") >> nanoseconds;
-    out.cpu_seconds += nanoseconds / 1e9;
-  }
-  std::ifstream status(folder / "status");
-  for (std::string line; std::getline(status, line);)
-    if (line.starts_with("VmRSS:")) out.rss_mib = std::strtod(line.c_str() + 6, nullptr) / 1024;
-  return out;
-}
+using bench::Usage;
+using bench::usage;
 
 struct Load {
   Options options;
@@ -71,9 +56,11 @@ struct Load {
   io::IoLoop loop;
   mqtt::Version version = mqtt::Version::v311;
   bool measuring = false;
+  bool subscribing = false;  // by subscribe_now()
   uint64_t sent = 0;
   uint64_t delivered = 0;
-  size_t ready = 0;  // clients that have CONNACK, and SUBACK if they subscribe
+  size_t ready = 0;    // clients that have CONNACK, and SUBACK for what they subscribe to at once
+  size_t subacks = 0;  // for what was asked later
   std::vector<uint32_t> latencies_us;
 
   void latency(Instant since) {
@@ -84,14 +71,21 @@ struct Load {
 
 class Client final : public port::ConnectionHandler {
  public:
-  Client(Load& load, std::string id) : load_(load), id_(std::move(id)), begun_(load.loop.now()) {
+  Client(Load& load, std::string id) : load_(load), id_(std::move(id)) {
     payload_.assign(std::max<size_t>(load.options["payload"], sizeof(int64_t)), 'x');
     socket_ = load.loop.connect(load.broker, {}, *this);
   }
   void subscribe_to(std::string filter) { filters_.push_back(std::move(filter)); }
   void publish_to(std::string topic) { topics_.push_back(std::move(topic)); }
   void retained_once() { retained_ = true; }  // each topic once, retained; then no more
-  bool publishes() const { return !topics_.empty(); }
+  /// SUBSCRIBE packets of what subscribe_to() got since, kFiltersPerPacket each; load.subacks counts their answers.
+  /// Returns how many packets.
+  size_t subscribe_now() {
+    size_t packets = 0;
+    for (size_t i = 0; i < filters_.size(); i += kFiltersPerPacket, ++packets)
+      send_subscribe(i, std::min(i + kFiltersPerPacket, filters_.size()), static_cast<uint16_t>(packets + 2));
+    return packets;
+  }
   bool done() const { return retained_ && acked_ >= topics_.size(); }
 
   void open_window() {
@@ -123,6 +117,8 @@ class Client final : public port::ConnectionHandler {
     mqtt::Connect c;
     c.version = load_.version;
     c.client_id = id_;
+    c.clean_start = !(load_.options["persistent"] && id_.starts_with("sub"));
+    c.properties.session_expiry = c.clean_start || load_.version != mqtt::Version::v5 ? 0 : 3600;
     std::string bytes;
     mqtt::encode(c, bytes);
     socket_->send_copy(bytes);
@@ -151,7 +147,7 @@ class Client final : public port::ConnectionHandler {
       case PacketType::connack:
         return on_connack();
       case PacketType::suback:
-        return void(++load_.ready);
+        return void(load_.subscribing ? ++load_.subacks : ++load_.ready);
       case PacketType::publish:
         return on_publish(frame);
       case PacketType::puback:
@@ -166,12 +162,14 @@ class Client final : public port::ConnectionHandler {
     }
   }
   void on_connack() {
-    if (load_.options.scenario == "storm") load_.latency(begun_);
     if (filters_.empty()) return void(++load_.ready);
+    send_subscribe(0, filters_.size(), 1);
+  }
+  void send_subscribe(size_t from, size_t to, uint16_t packet_id) {
     mqtt::Subscribe s;
-    s.packet_id = 1;
-    for (const std::string& f : filters_)
-      s.filters.push_back({f, static_cast<uint8_t>(load_.options["qos"]), false, false, 0});
+    s.packet_id = packet_id;
+    for (size_t i = from; i < to; ++i)
+      s.filters.push_back({filters_[i], static_cast<uint8_t>(load_.options["qos"]), false, false, 0});
     std::string bytes;
     mqtt::encode(s, load_.version, bytes);
     socket_->send_copy(bytes);
@@ -199,8 +197,8 @@ class Client final : public port::ConnectionHandler {
   }
 
   Load& load_;
+  static constexpr size_t kFiltersPerPacket = 100;
   const std::string id_;
-  const Instant begun_;
   std::vector<std::string> filters_, topics_;
   std::string payload_, bytes_;
   std::unique_ptr<port::Connection> socket_;
@@ -240,10 +238,9 @@ class Run {
   explicit Run(Load& load) : load_(load), options_(load.options) {}
 
   int go() {
-    if (options_.scenario == "storm") return storm();
-    for (size_t i = 0; i < options_["idle"]; ++i) add("idle");
-    if (!settle()) return 1;
-    return options_.scenario == "retained" ? retained() : stream();
+    io::raise_descriptor_limit();
+    if (options_.scenario == "retained") return retained();
+    return options_.scenario == "distinct" ? distinct() : stream();
   }
 
  private:
@@ -275,11 +272,11 @@ class Run {
   }
   /// Filter n of a kind: those of one kind do not overlap, as long as there are that many.
   static std::string wildcard(size_t kind, size_t n) {
-    auto word = [](char letter, size_t number) { return letter + std::to_string(number); };
-    if (kind == 0) return "load/+/" + word('d', n % 64) + '/' + word('m', n / 64 % 8);
-    if (kind == 1) return "load/" + word('r', n % 16) + "/+/" + word('m', n / 16 % 8);
-    return "load/" + word('r', n % 16) + '/' + word('d', n / 16 % 64) + "/#";
+    if (kind == 0) return "load/+/" + name('d', n % 64) + '/' + name('m', n / 64 % 8);
+    if (kind == 1) return "load/" + name('r', n % 16) + "/+/" + name('m', n / 16 % 8);
+    return "load/" + name('r', n % 16) + '/' + name('d', n / 16 % 64) + "/#";
   }
+  static std::string name(char letter, size_t number) { return letter + std::to_string(number); }
   std::vector<Client*> publishers() {
     std::vector<Client*> out;
     for (size_t i = 0; i < options_["publishers"]; ++i) {
@@ -299,7 +296,10 @@ class Run {
 
   int stream() {
     subscribers();
-    const auto publishing = publishers();
+    return run_publishers(publishers());
+  }
+
+  int run_publishers(const std::vector<Client*>& publishing) {
     if (!settle()) return 1;
     Pace pace(load_, publishing);
     if (options_["rate"])
@@ -311,6 +311,39 @@ class Run {
     run_for(std::chrono::seconds(options_["seconds"]));
     report();
     return 0;
+  }
+
+  int distinct() {
+    const size_t subscribers = options_["subscribers"], filters = options_["filters"];
+    for (size_t i = 0; i < subscribers; ++i) add("sub");
+    std::vector<Client*> publishing;
+    for (size_t i = 0; i < options_["publishers"]; ++i) publishing.push_back(&add("pub"));
+    if (!settle()) return 1;
+    for (size_t i = 0; i < subscribers; ++i)
+      for (size_t f = 0; f < filters; ++f) clients_[i]->subscribe_to("load/" + name('c', i) + "/+/" + name('f', f));
+    begin();
+    load_.subscribing = true;
+    size_t packets = 0;
+    for (size_t i = 0; i < subscribers; ++i) packets += clients_[i]->subscribe_now();
+    if (!load_.loop.run_until([&] { return load_.subacks == packets; }, 300s)) {
+      std::fprintf(stderr, "%zu of %zu SUBSCRIBEs were answered\n", load_.subacks, packets);
+      return 1;
+    }
+    const double taken = static_cast<double>(subscribers * filters);
+    const Usage after = usage(options_["pid"]);
+    std::printf("filters_per_s %.0f filters_per_cpu_second %.0f bytes_per_filter %.0f ", taken / seconds_since(begin_),
+                taken / std::max(after.cpu_seconds - before_.cpu_seconds, 1e-9),
+                (after.rss_mib - before_.rss_mib) * 1048576 / taken);
+    load_.subscribing = false;
+    uint64_t at = 0;  // all over the filters, in no order that a cache likes
+    for (Client* publisher : publishing) {
+      for (size_t n = 0; n < kSampledTopics; ++n) {
+        at = at * 6364136223846793005U + 1442695040888963407U;
+        const size_t pick = (at >> 33) % (subscribers * filters);
+        publisher->publish_to("load/" + name('c', pick % subscribers) + "/x/" + name('f', pick / subscribers));
+      }
+    }
+    return run_publishers(publishing);
   }
 
   int retained() {
@@ -332,21 +365,6 @@ class Run {
       return 1;
     }
     load_.latencies_us.clear();  // stamps are from when they were set
-    report();
-    return 0;
-  }
-
-  int storm() {
-    begin();
-    load_.delivered = options_["clients"];
-    while (clients_.size() < options_["clients"]) {
-      const size_t open = clients_.size() - load_.ready;
-      if (open < options_["parallel"])
-        clients_.push_back(std::make_unique<Client>(load_, "storm" + std::to_string(clients_.size())));
-      else if (!load_.loop.run_until([&] { return clients_.size() - load_.ready < options_["parallel"]; }, 30s))
-        return 1;
-    }
-    if (!settle()) return 1;
     report();
     return 0;
   }
@@ -380,6 +398,7 @@ class Run {
     std::fflush(stdout);
   }
 
+  static constexpr size_t kSampledTopics = 16384;  // of each publisher
   Load& load_;
   const Options& options_;
   std::vector<std::unique_ptr<Client>> clients_;
@@ -387,7 +406,7 @@ class Run {
   Usage before_;
 };
 
-constexpr const char* kScenarios[] = {"pair", "fanout", "fanin", "wildcard", "storm", "retained"};
+constexpr const char* kScenarios[] = {"pair", "fanout", "fanin", "wildcard", "distinct", "retained"};
 
 /// False for what cannot be read.
 bool parse(int argc, char** argv, Load& load) {
@@ -402,6 +421,7 @@ bool parse(int argc, char** argv, Load& load) {
   if (o.scenario == "fanout") o.numbers["publishers"] = 1, o.numbers["subscribers"] = 50;
   if (o.scenario == "fanin") o.numbers["publishers"] = 50, o.numbers["subscribers"] = 1;
   if (o.scenario == "wildcard") o.numbers["subscribers"] = 100;
+  if (o.scenario == "distinct") o.numbers["subscribers"] = 1000, o.numbers["filters"] = 100;
   if (o.scenario == "retained") o.numbers["subscribers"] = 1;
   for (int i = 3; i < argc; ++i) {
     const std::string word = argv[i];
@@ -420,7 +440,7 @@ bool parse(int argc, char** argv, Load& load) {
 int main(int argc, char** argv) {
   Load load;
   if (!parse(argc, argv, load)) {
-    std::fprintf(stderr, "mqtt_load HOST:PORT pair|fanout|fanin|wildcard|storm|retained [name=number ...]\n");
+    std::fprintf(stderr, "mqtt_load HOST:PORT pair|fanout|fanin|wildcard|distinct|retained [name=number ...]\n");
     return 2;
   }
   const int code = Run(load).go();

@@ -38,6 +38,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     auto twice = decode_retained(once, clock);
     same(once, encode_retained(twice->version, *twice->message, clock));
   }
+  if (auto r = decode_delayed(bytes, clock)) {
+    const std::string once = encode(*r, clock);
+    same(once, encode(*decode_delayed(once, clock), clock));
+  }
   (void)decode_number(bytes);
   return 0;
 }

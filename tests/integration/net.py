@@ -1,6 +1,7 @@
 """Several nodes on loopback, as one test wants them. Names of routes: `all` takes every category."""
 import json
 
+import writers
 from node import Node, Ports
 from waiting import wait_until
 
@@ -58,11 +59,20 @@ class Net:
         return self
 
     def wait_drained(self, seconds=60, written=None):
-        """Nothing waits on any node, seen in the order in which data walks, twice. `written`, lines by source: an edge
-        may not have noticed the last of them yet, so wait until it has read as many."""
+        """Nothing waits on any node, seen in the order in which data walks, twice. An edge may not have noticed the last
+        lines yet, so wait until it has read as many as append_lines() wrote. `written`: lines by source, of others."""
         lines = sum((written or {}).values())
 
+        def noticed(one):
+            expected = sum(count for path, count in writers.appended.items() if one.source_dir in path.parents)
+            read = {}
+            for row in (one.status_or_none() or {}).get("routes", []) if expected else []:
+                read[row["route"]] = max(read.get(row["route"], 0), row["in"])
+            return sum(read.values()) >= expected
+
         def drained():
+            if not all(noticed(one) for one in self.nodes if "agent" in one.tables):
+                return False
             if lines and lines > max(row["in"] for one in self.nodes for row in (one.status_or_none() or {}).get("routes", [])):
                 return False
             return all(one.idle() for one in reversed(self.nodes)) and all(one.idle() for one in reversed(self.nodes))

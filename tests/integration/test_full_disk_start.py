@@ -1,6 +1,5 @@
 """S6 for a node that starts: a full data_dir, or a damaged store, is waited for and told, and ends no process."""
 import json
-import os
 import subprocess
 import time
 
@@ -8,40 +7,11 @@ import link
 import pytest
 import readers
 import writers
+from disks import alarm_codes, fill, needs_root, small_disk  # noqa: F401
 from node import MIB
 from waiting import holds_for, wait_until
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="mounting needs root")
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """Mounts a small file system at a folder."""
-    mounted = []
-
-    def mount(path, size):
-        path.mkdir(parents=True, exist_ok=True)
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(path)]).returncode != 0:
-            pytest.skip("cannot mount a tmpfs")
-        mounted.append(path)
-    yield mount
-    for path in mounted:
-        subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def fill(path):
-    """To the last byte."""
-    with open(path, "wb", buffering=0) as ballast:
-        for size in (65536, 4096, 1):
-            try:
-                while True:
-                    ballast.write(b"x" * size)
-            except OSError:
-                continue
-
-
-def alarm_codes(node):
-    return {a["code"] for a in (node.status_or_none() or {}).get("alarms", [])}
+pytestmark = needs_root
 
 
 def status_text(node):
@@ -92,6 +62,43 @@ def test_a_restart_on_a_full_disk_loses_nothing(net, small_disk):
     writers.append_lines(edge.source_dir / "clicks/1.log", "s", 1000, 1000)
     net.wait_drained()
     readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 2000})
+    net.stop()
+
+
+def test_s6_a_spools_disk_is_filled_by_another_process(net, small_disk):
+    """S6: while it is full no peer's line and no message is acknowledged, and status answers; within 5 s of there being
+    room it goes on by itself, and nothing is lost."""
+    client = pytest.importorskip("mqtt").Client
+    far = net.receiver("far")
+    relay = net.relay("relay", [far], listener=[
+        {"name": "plain", "bind": f"127.0.0.1:{net.ports.take()}", "allow_anonymous": True}],
+        routes=[{"name": "all", "to": ["far"]}, {"name": "pay", "topics": ["pay/#"], "to": ["far"]}])
+    small_disk(relay.data, "64m")
+    edge = net.edge("edge", [relay])
+    relay.start()
+    edge.start()
+    writers.append_lines(edge.source_dir / "clicks/1.log", "s", 0, 1000)
+    wait_until(lambda: relay.route("all")["queued"] == 1000, 20)
+    publisher = client(relay.mqtt_port)
+    publisher.publish("pay/1", b"before", qos=1)
+    fill(relay.data / "ballast")
+    pid = relay.pid
+    held = [publisher.publish("pay/1", b"while full " + b"x" * 70_000, qos=1, wait=False) for _ in range(3)]
+    writers.append_lines(edge.source_dir / "clicks/1.log", "s", 1000, 20_000)
+    wait_until(lambda: "disk_full" in alarm_codes(relay), 20, relay.log)
+    holds_for(lambda: relay.status()["pid"] == pid and not any(mid in publisher.published for mid in held), 3)
+    fill(relay.data / "more")
+    (relay.data / "ballast").unlink()
+    begun = time.monotonic()
+    wait_until(lambda: all(mid in publisher.published for mid in held), 15, relay.log)
+    print(f"goes on {time.monotonic() - begun:.1f} s after there was room")
+    assert time.monotonic() - begun < 5 + 2, "5 s, and what a loaded machine adds"
+    publisher.close()
+    far.start()
+    net.wait_drained(90)
+    readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 21_000})
+    assert len(readers.lines(far.events_dir, "pay")) == 4
+    assert relay.pid == pid and relay.running()
     net.stop()
 
 

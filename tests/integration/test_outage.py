@@ -180,7 +180,8 @@ def test_s8_refused_and_the_acknowledgement_lost(net):
         far.kill()
         far.start()
     net.wait_drained()
-    assert edge.route("all")["dead_lettered"] == 5 and edge.route("all")["delivered"] == 10
+    row = edge.route("all")
+    assert row["dead_lettered"] == 5 and row["delivered"] == 10, row
     net.stop()
 
 

@@ -257,3 +257,77 @@ def test_newest_state_file_of_zeros(net):
     # Zeros only look like what a power cut leaves: told in the log. Other damage is an alarm.
     assert node.status()["alarms"] or "store_replayed" in node.log()
     node.stop()
+
+
+def test_newest_state_file_cut_anywhere(net, rng):
+    """Whatever is missing of it: clients are served within 5 s, and what is gone is told."""
+    node = broker(net)
+    s = Mqtt(node.mqtt_port, "s")
+    s.subscribe("t/#", 1)
+    s.disconnect()
+    queued = 0
+    for _ in range(4):
+        publish_all(node, 100)
+        queued += 100
+        node.kill()
+        cut = newest_state_file(node)
+        with cut.open("r+b") as file:
+            file.truncate(rng.randrange(cut.stat().st_size + 1))
+        node.start(seconds=5)
+        s = Mqtt(node.mqtt_port, "s")
+        if node.status()["alarms"]:  # then it may be less
+            s.drop()
+            break
+        assert s.session_present
+        assert len([drain(s, 1) for _ in range(queued)]) == queued
+        queued = 0
+        s.disconnect()
+        settled(node)
+    Mqtt(node.mqtt_port, "another").disconnect()
+    node.stop()
+
+
+def test_messages_for_later_over_kills_come_once(net, rng):
+    """Killed again and again around the time when they are due."""
+    node = broker(net)
+    for name in ("a", "b"):
+        s = Mqtt(node.mqtt_port, name)
+        s.subscribe("t/#", 1)
+        s.disconnect()
+    p = Mqtt(node.mqtt_port, "p", clean=True)
+    count = 300
+    for n in range(1, count + 1):
+        p.publish(f"$delayed/{2 + n % 3}/t/x", str(n), 1, n)
+        p.expect(mqtt.PUBACK, n)
+    p.drop()
+    for _ in range(8):
+        again(node)
+        time.sleep(rng.random() * 0.7)
+    wait_until(lambda: node.status()["mqtt"]["delayed"] == 0, 20)
+    for name in ("a", "b"):
+        s = Mqtt(node.mqtt_port, name)
+        assert sorted(drain(s, count)) == list(range(1, count + 1))
+        p = Mqtt(node.mqtt_port, "p", clean=True)
+        p.publish("t/end", "0", 1, 1)
+        assert drain(s, 1) == [0], "one came twice"
+        s.drop()
+        p.drop()
+    assert node.status()["mqtt"]["damaged_records"] == 0
+    node.stop()
+
+
+@pytest.mark.parametrize("durability", ["fsync", "lazy"])
+def test_a_disconnect_holds_once_the_broker_has_closed(net, durability):
+    node = broker(net, broker={"durability": durability})
+    w = Mqtt(node.mqtt_port, "w")
+    w.subscribe("w/#", 1)
+    w.disconnect()
+    for _ in range(5):
+        s = Mqtt(node.mqtt_port, "s", will=("w/s", "gone", 1, False))
+        s.disconnect()
+        again(node)
+    w = Mqtt(node.mqtt_port, "w")
+    p = Mqtt(node.mqtt_port, "p", clean=True)
+    p.publish("w/p", "1", 1, 1)
+    assert drain(w, 1) == [1], "a will was sent"
+    node.stop()

@@ -4,6 +4,7 @@ import threading
 import time
 
 LINE_BYTES = 300
+appended = {}  # path -> lines by append_lines(): what an agent has not noticed yet is not drained (Net.wait_drained)
 
 
 def line(source, number, size=LINE_BYTES):
@@ -20,6 +21,7 @@ def append(path, data):
 
 def append_lines(path, source, first, count, size=LINE_BYTES):
     append(path, b"".join(line(source, n, size) for n in range(first, first + count)))
+    appended[path] = appended.get(path, 0) + count
 
 
 class Producer(threading.Thread):

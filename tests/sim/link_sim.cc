@@ -153,6 +153,7 @@ Profile Profile::of_seed(uint64_t seed) {
        {&p.sender_crashes, &p.receiver_crashes, &p.cuts, &p.stalls, &p.starvation, &p.full_disks, &p.holds})
     *share = random.chance(0.25) ? 0 : static_cast<double>(1 + random.below(10));
   p.refuse = random.chance(0.7);
+  p.hash = random.chance(0.4);
   return p;
 }
 
@@ -162,6 +163,7 @@ Profile Profile::receivers_stay(uint64_t seed) {
   p.sender_crashes = p.cuts = 5;
   p.sender_notices = true;  // else a receiver is rightly taken for one that cannot be asked in time
   p.chaos_gap = 2s;
+  p.key_order = true;
   p.latency = std::min<Duration>(p.latency, 20ms);
   return p;
 }
@@ -170,6 +172,7 @@ Profile Profile::connections_stay(uint64_t seed) {
   Profile p = of_seed(seed);
   p.receiver_crashes = p.stalls = p.sender_crashes = p.cuts = 0;
   p.holds = p.starvation = p.full_disks = 5;
+  p.key_order = true;
   return p;
 }
 
@@ -234,7 +237,14 @@ void World::publish(size_t receiver, SourceStream& s, size_t unit) {
   std::string mark = std::to_string(receiver) + "/" + std::to_string(s.id.value) + "/" + std::to_string(unit);
   outcome.fingerprint = outcome.fingerprint * 31 + crc32c(mark);
   if (s.units[unit].fate != Unit::Fate::deliver) violated("a refused event was published");
-  if (++s.copies[unit] == 1) return;
+  if (++s.copies[unit] == 1) {
+    if (!profile.hash || !profile.key_order) return;
+    auto [last, fresh] = s.last_of_key.try_emplace(std::to_string(unit).front(), unit);
+    if (!fresh && std::exchange(last->second, unit) > unit)
+      violated("event " + std::to_string(unit) + " of stream " + std::to_string(s.id.value) +
+               " came behind a later one of its key");
+    return;
+  }
   ++outcome.extra_copies;
   extra[s.source] += s.units[unit].events;
   if (extra[s.source] > rerouted[s.source])

@@ -4,8 +4,8 @@
 //
 // What is checked, at every step: nothing settled is missing, nothing is published twice by one receiver, nothing twice
 // over all receivers beyond what the sender counted as rerouted unasked, settled only grows, events are counted
-// exactly, a cursor never passes a refused event before its dead letter is durable, order holds with one receiver. At
-// the end, faults stop and everything must arrive.
+// exactly, a cursor never passes a refused event before its dead letter is durable, order holds with one receiver, and
+// each key's over all of them with a hash. At the end, faults stop and everything must arrive.
 #pragma once
 
 #include <cstdint>
@@ -77,7 +77,8 @@ struct SourceStream {
   std::set<size_t> refused;         // reported by the sender in this run
   size_t read = 0;                  // units handed out in this run
   bool closed = false;
-  std::vector<uint32_t> copies;  // published, over all receivers
+  std::vector<uint32_t> copies;        // published, over all receivers
+  std::map<char, size_t> last_of_key;  // unit published last
 
   uint64_t position(size_t unit) const { return unit < units.size() ? units[unit].first : units.back().last; }
   /// The unit that begins at a position; throws if none does.
@@ -130,6 +131,8 @@ struct Profile {
   double full_disks = 0.05;
   double holds = 0.05;
   bool refuse = true;
+  bool hash = false;            // by the first digit of a unit's number, so that each stream has ten keys
+  bool key_order = false;       // checked: nothing is rerouted unasked
   bool sender_notices = false;  // every cut; otherwise some only when nothing is heard for the request timeout
   static Profile of_seed(uint64_t seed);
   /// The sender crashes and connections break, but every receiver can be asked again soon.

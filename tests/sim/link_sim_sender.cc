@@ -33,6 +33,7 @@ void SendingNode::start() {
   for (size_t r = 0; r < world_.receivers.size(); ++r)
     options.receivers.push_back({address(r), static_cast<uint32_t>(1 + r % 3)});
   options.window_bytes = world_.profile.window;
+  if (world_.profile.hash) options.hash = link::HashRule{link::HashRule::By::regex, "[xR]([0-9])", 0};
   options.request_timeout = 3s;
   options.resume_timeout = 1s;
   options.probe_max = 1s;

@@ -254,8 +254,10 @@ Result<> Node::open(Running& r) {
     options.utc = true;
     for (const auto& c : settings_.receiver->categories)
       options.categories.push_back(
-          {c.match, c.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks,
-           c.chunk_max.value, c.chunk_interval, chunk::MessageFormat::raw});
+          {.masks = c.match,
+           .mode = c.mode == settings::FileMode::plain ? chunk::FileMode::plain : chunk::FileMode::chunks,
+           .chunk_max = c.chunk_max.value,
+           .chunk_interval = c.chunk_interval});
     PH_ASSIGN(r.sink, chunk::FilesSink::open(std::move(options), *r.loop, files_, store_, *r.committer));
   }
   PH_TRY(open_spools(r));

@@ -108,7 +108,8 @@ struct Ack {
   std::vector<Reject> rejects;  // permanent; also listed in accepted
   bool operator==(const Ack&) const = default;
 };
-/// Cumulative from zero per connection: EVENTS frames (header and body bytes) the sender may have sent in all. It may
+/// Cumulative from zero per connection: EVENTS frames (header and body bytes, compressed ones by what they become) the
+/// sender may have sent in all. It may
 /// begin a frame whenever it has sent less than this, so one frame may overshoot and no frame size can dead-lock.
 struct Credit {
   uint64_t bytes = 0;
@@ -165,8 +166,13 @@ struct Interest {
 };
 
 namespace features {
+inline constexpr uint64_t zstd = 1;           // Hello::features: EVENTS with codecs::zstd are understood
 inline constexpr uint64_t interest = 1 << 4;  // Hello::features of a receiver: INTEREST_ASK is answered
 }  // namespace features
+namespace codecs {
+inline constexpr uint8_t none = 0;
+inline constexpr uint8_t zstd = 1;  // see compression.h
+}  // namespace codecs
 
 using Frame = std::variant<Hello, Refuse, Resume, Resumed, Events, Ack, Credit, Hold, Release, CloseStream, Ping, Pong,
                            Goodbye, InterestAsk, Interest>;

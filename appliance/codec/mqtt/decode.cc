@@ -256,7 +256,8 @@ std::optional<uint8_t> claimed_level(const Frame& connect) {
 std::expected<Publish, ReasonCode> decode_publish(const Frame& frame, Version version) {
   if (version == Version::v5 && !frame.shortest) return kMalformed;
   Cursor cursor(frame.body);
-  Publish out;
+  std::expected<Publish, ReasonCode> result;  // made in its place: it is some hundred bytes long
+  Publish& out = *result;
   out.qos = frame.flags >> 1 & 3;
   out.retain = frame.flags & 1;
   out.dup = frame.flags & 8;
@@ -273,25 +274,26 @@ std::expected<Publish, ReasonCode> decode_publish(const Frame& frame, Version ve
     return std::unexpected(ReasonCode::topic_name_invalid);
   }
   out.payload = cursor.rest();
-  return out;
+  return result;
 }
 
 std::expected<Ack, ReasonCode> decode_ack(const Frame& frame, Version version) {
   if (!flags_valid(frame, version) || (version == Version::v5 && !frame.shortest)) return kMalformed;
   Cursor cursor(frame.body);
-  Ack out;
+  std::expected<Ack, ReasonCode> result;  // as for PUBLISH
+  Ack& out = *result;
   out.type = frame.type;
   out.packet_id = cursor.u16();
   if (!cursor.ok()) return kMalformed;
   if (out.packet_id == 0) return kProtocolError;
-  if (cursor.at_end()) return out;
+  if (cursor.at_end()) return result;
   if (version != Version::v5) return kMalformed;
   out.reason = static_cast<ReasonCode>(cursor.u8());
   if (!reason_allowed(frame.type, out.reason)) return kMalformed;
-  if (cursor.at_end()) return out;
+  if (cursor.at_end()) return result;
   PH_PROPERTIES(cursor, frame.type, version, out.properties);
   if (!cursor.at_end()) return kMalformed;
-  return out;
+  return result;
 }
 
 std::expected<Packet, ReasonCode> decode(const Frame& frame, Version version) {

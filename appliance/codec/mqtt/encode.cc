@@ -132,12 +132,16 @@ void encode(const Publish& p, Version version, std::string& out) {
   put_frame(out, PacketType::publish, body, publish_flags(p.dup, p.qos, p.retain));
 }
 
+std::array<char, 4> short_ack(PacketType type, uint16_t packet_id) {
+  const auto first = static_cast<uint8_t>(static_cast<uint8_t>(type) << 4 | (type == PacketType::pubrel ? 2 : 0));
+  return {static_cast<char>(first), 2, static_cast<char>(packet_id >> 8), static_cast<char>(packet_id & 0xFF)};
+}
+
 void encode(const Ack& p, Version version, std::string& out) {
   const uint8_t flags = p.type == PacketType::pubrel ? 2 : 0;
   if (p.reason == ReasonCode::success && p.properties.raw.empty() && !p.properties.reason_string) {
-    put_first(out, p.type, flags);  // the hot path
-    out.push_back(2);
-    put_u16(out, p.packet_id);
+    const auto bytes = short_ack(p.type, p.packet_id);
+    out.append(bytes.data(), bytes.size());
     return;
   }
   std::string body;

@@ -9,6 +9,7 @@
 // Frame: byte 0 = type << 4 | flags; remaining length, variable byte integer of at most 4 bytes; then that many bytes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <expected>
 #include <optional>
@@ -150,6 +151,8 @@ void encode(const Connect&, std::string& out);
 void encode(const Connack&, Version, std::string& out);
 void encode(const Publish&, Version, std::string& out);
 void encode(const Ack&, Version, std::string& out);
+/// PUBACK, PUBREC, PUBREL or PUBCOMP with reason success and without properties: the same bytes in every version.
+std::array<char, 4> short_ack(PacketType type, uint16_t packet_id);
 void encode(const Subscribe&, Version, std::string& out);
 void encode(const Suback&, Version, std::string& out);
 void encode(const Unsubscribe&, Version, std::string& out);

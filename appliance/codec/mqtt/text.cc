@@ -62,7 +62,8 @@ bool utf8_valid(ByteView text, bool nul_allowed) {
 }
 
 bool topic_valid(ByteView topic) {
-  return !topic.empty() && topic.find_first_of("+#") == ByteView::npos;
+  // Two fast searches: find_first_of() would make one for each byte.
+  return !topic.empty() && topic.find('+') == ByteView::npos && topic.find('#') == ByteView::npos;
 }
 
 bool filter_valid(ByteView filter) {
@@ -72,7 +73,8 @@ bool filter_valid(ByteView filter) {
     filter = shared->filter;
   }
   if (filter.empty()) return false;
-  for (size_t i = filter.find_first_of("+#"); i != ByteView::npos; i = filter.find_first_of("+#", i + 1)) {
+  for (size_t i = 0; i < filter.size(); ++i) {
+    if (filter[i] != '+' && filter[i] != '#') continue;
     const bool begins = i == 0 || filter[i - 1] == '/';
     const bool last = i + 1 == filter.size();
     if (!begins) return false;

@@ -179,10 +179,9 @@ class Streams : public ReceiverStreams {
     }
   }
 
-  std::string value_with(const StreamKey& key, const std::vector<Range>& ranges, WallTime now) override {
+  void stage(const StreamKey& key, const std::vector<Range>& ranges) override {
     Stream& s = streams_[key];
     for (const Range& r : ranges) s.staged.add(r.first, r.last);
-    return value_of(s, now);
   }
 
   void commit(const StreamKey& key, const std::vector<Range>& ranges) override {

@@ -52,15 +52,19 @@ class ReceiverStreams {
   /// Gives up an admitted range: the commit failed. What was said of it by reject() or far() is taken back.
   virtual void abandon(const StreamKey& key, const std::vector<Range>& ranges) = 0;
 
-  /// The store value of a stream with `ranges` (of it) counted as accepted: goes into the batch that commits their
-  /// data. Successive calls before commit() build on each other.
-  virtual std::string value_with(const StreamKey& key, const std::vector<Range>& ranges, WallTime now) = 0;
+  /// `ranges` count as accepted in value() from now on: it goes into the batch that commits their data.
+  virtual void stage(const StreamKey& key, const std::vector<Range>& ranges) = 0;
+  std::string value_with(const StreamKey& key, const std::vector<Range>& ranges, WallTime now) {
+    stage(key, ranges);
+    return value(key, now);
+  }
   /// That batch is durable.
   virtual void commit(const StreamKey& key, const std::vector<Range>& ranges) = 0;
 
   /// [first, last) is durable at the end of its way, or will be with the commit that it is admitted for. Returns
   /// whether that was new. Also for what the sender tells in Events::far: [0, far).
   virtual bool far(const StreamKey& key, uint64_t first, uint64_t last) = 0;
+  /// The store value of a stream.
   virtual std::string value(const StreamKey& key, WallTime now) = 0;
 
   /// Parts of [first, last) that are settled or accepted (not merely admitted), ascending.

@@ -11,11 +11,21 @@ std::unique_ptr<Sender> Sender::make(SenderOptions options, Random& random) {
 }
 
 SenderCore::SenderCore(SenderOptions options, Random& random) : options_(std::move(options)), random_(random) {
-  for (const auto& r : options_.receivers) {
-    SenderPeer& peer = peers_.emplace_back();
-    peer.options = r;
-    peer.options.weight = std::max<uint32_t>(1, r.weight);
-    peer.retry_delay = options_.probe_min;
+  options_.connections = std::max<size_t>(1, options_.connections);
+  if (options_.hash) {
+    std::vector<Owners::Place> places;
+    for (const auto& r : options_.receivers) places.push_back({r.address, std::max<uint32_t>(1, r.weight)});
+    keys_ = std::make_unique<KeyFinder>(*options_.hash);
+    owners_ = std::make_unique<Owners>(std::move(places), options_.connections);
+  }
+  for (size_t place = 0; place < options_.receivers.size(); ++place) {
+    for (size_t i = 0; i < options_.connections; ++i) {
+      SenderPeer& peer = peers_.emplace_back();
+      peer.options = options_.receivers[place];
+      peer.options.weight = std::max<uint32_t>(1, peer.options.weight);
+      peer.place = place;
+      peer.retry_delay = options_.probe_min;
+    }
   }
 }
 
@@ -39,11 +49,13 @@ SenderQueue& SenderCore::open(SourceIndex source, const SenderStream& stream) {
   s.use.resize(peers_.size());
   for (const std::string& address : stream.receivers) {
     ++s.unasked;  // one that is configured no more is never asked: what it holds counts as uncertain
+    size_t place = SIZE_MAX;
     for (size_t r = 0; r < peers_.size(); ++r) {
       if (peers_[r].options.address != address || s.use[r].unasked) continue;
+      if (place == SIZE_MAX) place = peers_[r].place;
+      if (peers_[r].place != place) break;
       s.use[r].state = Use::State::durable;
       s.use[r].unasked = true;
-      break;
     }
   }
   return s;
@@ -123,8 +135,7 @@ void SenderCore::received(ReceiverIndex receiver, const Frame& frame, Instant no
 void SenderCore::on(ReceiverIndex r, const Ack& ack) {
   SenderQueue* s = find(ack.stream);
   if (!s) return;  // closed or renewed meanwhile
-  const Use& use = s->use[r];
-  uint64_t below = std::max(use.sent_below, use.known_below);
+  uint64_t below = known_below(r, *s);
   auto known = [&](const auto& range) { return range.last <= below || range.last <= s->settled; };
   if (!std::all_of(ack.accepted.begin(), ack.accepted.end(), known) ||
       !std::all_of(ack.rejects.begin(), ack.rejects.end(), known) ||
@@ -137,6 +148,15 @@ void SenderCore::on(ReceiverIndex r, const Ack& ack) {
   s->duplicates += ack.duplicates;
   mark_dirty(*s);
   check_answers(r);
+}
+
+/// One past the greatest position that the node behind `r` can know of, over all connections to it.
+uint64_t SenderCore::known_below(ReceiverIndex r, const SenderQueue& s) const {
+  uint64_t below = 0;
+  for (size_t other = 0; other < peers_.size(); ++other)
+    if (other == r || peers_[other].node == peers_[r].node)
+      below = std::max({below, s.use[other].sent_below, s.use[other].known_below});
+  return below;
 }
 
 /// Notes when the oldest batch in flight was overtaken by later ones: a receiver that lost track of a batch would
@@ -186,7 +206,8 @@ void SenderCore::progressed(ReceiverIndex receiver, Instant now) {
 void SenderCore::durable(SourceIndex, StreamId stream, ReceiverIndex receiver, Instant now) {
   now_ = now;
   if (SenderQueue* s = find(stream)) {
-    s->use[receiver].state = Use::State::durable;
+    for (size_t r = 0; r < peers_.size(); ++r)
+      if (peers_[r].place == peers_[receiver].place) s->use[r].state = Use::State::durable;
     activate(*s);
   }
   finish();
@@ -263,6 +284,7 @@ void SenderCore::tick(Instant now) {
     }
     expire(r);
   }
+  watch_presence();
   if (started_ && !resume_over_ && now >= resume_until_) {
     resume_over_ = true;
     activate_all();
@@ -274,6 +296,7 @@ Instant SenderCore::deadline() const {
   Instant due = Instant::max();
   if (!started_) return due;
   if (!resume_over_) due = resume_until_;
+  if (!active_.empty()) due = std::min(due, bucket_.opens_at());
   for (const SenderPeer& peer : peers_) {
     Instant late = peer.progress_at + options_.request_timeout;
     if (peer.state == ReceiverState::idle) {
@@ -283,8 +306,10 @@ Instant SenderCore::deadline() const {
     } else {
       due = std::min(due, peer.heard_at + options_.request_timeout / 3);
     }
+    if (keys_ && peer.state != ReceiverState::ready && !peer.keyless)
+      due = std::min(due, peer.away_since + options_.resume_timeout);
     if (peer.overtaken_flight != 0) due = std::min(due, peer.overtaken_at + options_.request_timeout);
-    if (peer.uncertain && !peer.expired && peers_.size() > 1 && peer.state != ReceiverState::resuming)
+    if (peer.uncertain && !peer.expired && options_.receivers.size() > 1 && peer.state != ReceiverState::resuming)
       due = std::min(due, peer.lost_at + options_.resume_timeout);
   }
   return due;

@@ -16,12 +16,17 @@
 //   - Probing: back-off probe_min .. probe_max with jitter; the back-off is reset by the first ACK or RESUMED, not by a
 //     TCP connect or HELLO, so that a receiver that drops sessions right after HELLO is backed off as well (L2).
 //   - A receiver that knows positions above all this stream ever handed out: Renew (amendment 3).
+//   - A batch is at most about a second of the rate at which receivers acknowledge (amendment 18); see batch_bytes().
+//   - An address may have several connections. Each is a receiver with a flow of its own; what a stream's first use and
+//     an earlier run are concerned, they are one. Order within a stream then holds within each connection only.
+//   - With a rate, frames leave only while its bucket has tokens; resends count.
 //   - Health and window follow hop acknowledgements only; far ones only release sources.
 //   - Balancing: smooth weighted round robin among receivers that are resumed, have credit and room in their window.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -30,11 +35,15 @@
 #include "base/random.h"
 #include "base/time.h"
 #include "codec/link/frames.h"
+#include "core/link/hash.h"
 
 namespace ph::link {
 
-using ReceiverIndex = size_t;
+using ReceiverIndex = size_t;  // a connection, see SenderOptions::connections
 using SourceIndex = size_t;
+
+/// Compression of EVENTS for receivers that know it. automatic: while a receiver is slower than compressing is.
+enum class Compress : uint8_t { none, zstd, automatic };
 
 struct SenderOptions {
   struct Receiver {
@@ -42,6 +51,13 @@ struct SenderOptions {
     uint32_t weight = 1;
   };
   std::vector<Receiver> receivers;
+  /// Connections to each: connection i is of receivers[i / connections].
+  size_t connections = 1;
+  Compress compress = Compress::none;
+  /// Set: who gets what is decided by a hash of each event (hash.h) and not in turns. A key's order within its stream
+  /// holds, over moves as well: nothing of a partition leaves for its new owner while the old one may still have some
+  /// of it unacknowledged. A receiver that is away for resume_timeout loses its partitions until it is back.
+  std::optional<HashRule> hash;
   size_t window_bytes = limits::kWindowDefault;  // unacknowledged bytes in all
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
@@ -177,6 +193,10 @@ class Sender {
   /// The same for one source: 0 also while much of it is parked (HOLD), so that the others' share of the window stays
   /// free, and while one of its streams has kSpanMax batches above its settled position.
   virtual size_t room(SourceIndex source) const = 0;
+  /// How long the next batch should be at most: about a second of what the slowest receiver takes.
+  virtual size_t batch_bytes() const = 0;
+  /// Bytes per second that may leave, over all receivers; nullopt: no bound, 0: nothing.
+  virtual void set_rate(std::optional<uint64_t> rate, Instant now) = 0;
   /// The next batch of a source; positions follow the stream's last batch (or its settled position).
   virtual void offer(SourceIndex source, SenderBatch batch, Instant now) = 0;
   /// The stream has ended: as soon as it is settled, CLOSE goes to every receiver that used it and is connected.

@@ -27,29 +27,33 @@ bool SenderCore::waits_for_resume(const SenderQueue& s) const {
 
 void SenderCore::pump() {
   size_t full = 0;  // streams in a row that found no receiver with credit
-  while (full < active_.size()) {
+  while (full < active_.size() && bucket_.open(now_)) {
     SenderQueue* s = find(active_.front());
     active_.pop_front();
     if (!s || !s->active) continue;  // closed
     s->active = false;
     if (s->pending.empty() || s->counting || waits_for_resume(*s)) continue;
-    Flying& b = s->batches.at(*s->pending.begin());
-    if (b.ordinal - s->batches.begin()->second.ordinal >= kSpanMax) continue;  // advance() wakes it
-    if (count_copies(*s)) continue;                                            // counted() wakes it
-    ReceiverIndex chosen = kNowhere;
-    switch (pick(*s, chosen)) {
-      case Pick::found:
-        launch(b, chosen);
-        full = 0;
-        break;
-      case Pick::stream_waits:
-        continue;  // durable(), RELEASE or a receiver that becomes ready wakes it
-      case Pick::receivers_full:
-        ++full;
-        break;
-    }
-    activate(*s);
+    keys_ ? pump_hashed(*s, full) : pump_in_turns(*s, full);
   }
+}
+
+void SenderCore::pump_in_turns(SenderQueue& s, size_t& full) {
+  Flying& b = s.batches.at(*s.pending.begin());
+  if (b.ordinal - s.batches.begin()->second.ordinal >= kSpanMax) return;  // advance() wakes it
+  if (count_copies(s, b)) return;                                         // counted() wakes it
+  ReceiverIndex chosen = kNowhere;
+  switch (pick(s, chosen)) {
+    case Pick::found:
+      launch(b, chosen);
+      full = 0;
+      break;
+    case Pick::stream_waits:
+      return;  // durable(), RELEASE or a receiver that becomes ready wakes it
+    case Pick::receivers_full:
+      ++full;
+      break;
+  }
+  activate(s);
 }
 
 SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
@@ -82,8 +86,7 @@ SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
     return Pick::found;
   }
   if (s.use[turn].state == Use::State::unused) {
-    s.use[turn].state = Use::State::requested;
-    effects_.emplace_back(effect::WillUse{s.source, s.id, turn});
+    request_use(s, turn);
   }
   s.intended = turn;
   if (auto other = next_turn(durable)) {  // does not wait while another one can go on
@@ -91,6 +94,13 @@ SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
     return Pick::found;
   }
   return Pick::stream_waits;
+}
+
+/// One durable note covers all connections to an address.
+void SenderCore::request_use(SenderQueue& s, ReceiverIndex r) {
+  for (size_t other = 0; other < peers_.size(); ++other)
+    if (peers_[other].place == peers_[r].place) s.use[other].state = Use::State::requested;
+  effects_.emplace_back(effect::WillUse{s.source, s.id, r});
 }
 
 /// Smooth weighted round robin: every candidate gains its weight, the richest one pays for all.
@@ -116,8 +126,7 @@ uint32_t SenderCore::copies(const Flying& b) const {
 
 /// Whether the stream has to wait for counted(). All that is pending is counted at once, each copy once, but only when
 /// somebody is there to take it: until then who may hold it can still come back and be asked.
-bool SenderCore::count_copies(SenderQueue& s) {
-  const Flying& next = s.batches.at(*s.pending.begin());
+bool SenderCore::count_copies(SenderQueue& s, const Flying& next) {
   if (copies(next) <= next.counted) return false;
   bool taker = false;
   for (size_t r = 0; r < peers_.size(); ++r)
@@ -142,57 +151,31 @@ void SenderCore::launch(Flying& b, ReceiverIndex r) {
   Use& use = s.use[r];
   PH_ASSERT(copies(b) <= b.counted, "a further copy is counted before it can come to be");
   no_longer_pending(b);
-  if (peer.in_flight.empty()) peer.progress_at = now_;
+  if (peer.in_flight.empty()) {
+    peer.progress_at = now_;
+    peer.pace.begin(now_);
+  }
+  fence(b, r);
   b.at = r;
   b.flight = next_flight_++;
   b.sent = true;
   peer.in_flight.emplace_hint(peer.in_flight.end(), b.flight, &b);
   peer.in_flight_bytes += b.size;
   use.sent_below = std::max(use.sent_below, b.last);
+  Slice compact = compressed(b, peer);
   Encoded frame = encode(Events{.stream = s.id,
                                 .settled = told(s),
                                 .hold_epoch = use.hold_epoch,
                                 .first = b.first,
                                 .last = b.last,
                                 .events = b.events,
-                                .codec = 0,
+                                .codec = compact.empty() ? codecs::none : codecs::zstd,
                                 .wants_far = sources_[s.source].wants_far,
-                                .packed = b.packed,
+                                .packed = compact.empty() ? b.packed : compact,
                                 .far = sources_[s.source].wants_far ? s.far : 0});
-  peer.sent += frame.size();
+  bucket_.take(frame.size());
+  peer.sent += compact.empty() ? frame.size() : frame.size() - compact.size() + b.packed.size();
   effects_.emplace_back(effect::Send{r, std::move(frame)});
-}
-
-void SenderCore::count_parked() {
-  if (held_streams_.empty() && parked_ == 0) return;
-  parked_ = 0;
-  for (SenderSource& source : sources_) source.parked = 0;
-  for (StreamId id : held_streams_) {
-    const SenderQueue& s = streams_.at(id);
-    bool open = false;
-    for (size_t r = 0; r < peers_.size(); ++r)
-      if (peers_[r].state == ReceiverState::ready && !s.use[r].held) open = true;
-    if (open) continue;
-    parked_ += s.pending_charge;
-    sources_[s.source].parked += s.pending_charge;
-  }
-}
-
-size_t SenderCore::room() const {
-  bool ready =
-      std::any_of(peers_.begin(), peers_.end(), [](const SenderPeer& p) { return p.state == ReceiverState::ready; });
-  if (!ready) return 0;
-  size_t window = options_.window_bytes;
-  size_t used = charged_ - std::min(parked_, window);
-  size_t room = used < window ? window - used : 0;
-  // Crumbs would be filled with many small batches.
-  return room >= std::min<size_t>(window / 4, 64 * 1024) ? room : 0;
-}
-
-size_t SenderCore::room(SourceIndex source) const {
-  const SenderSource& s = sources_[source];
-  if (s.parked >= options_.window_bytes / 2 || s.stretched > 0) return 0;
-  return room();
 }
 
 }  // namespace ph::link

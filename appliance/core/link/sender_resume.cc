@@ -27,6 +27,7 @@ void SenderCore::connected(ReceiverIndex receiver, const Hello& hello, Instant n
   peer.state = ReceiverState::resuming;
   peer.reached = true;
   peer.node = hello.node;
+  peer.inflates = hello.features & features::zstd;
   peer.progress_at = peer.heard_at = now;
   peer.credit = peer.sent = 0;
   peer.pinged = false;
@@ -71,6 +72,7 @@ void SenderCore::on(ReceiverIndex r, const Resumed& resumed) {
   peer.state = ReceiverState::ready;
   peer.dropped_us = false;
   peer.retry_delay = options_.probe_min;
+  watch_presence();
   activate_all();
 }
 
@@ -102,8 +104,9 @@ bool SenderCore::resume_stream(ReceiverIndex r, SenderQueue& s, const Resumed::S
     return true;
   }
   use.known_below = std::max(use.known_below, below);
-  if (use.unasked) {
-    use.unasked = false;
+  if (use.unasked) {  // the first HELLO of this run ended all connections of the run before
+    for (size_t other = 0; other < peers_.size(); ++other)
+      if (peers_[other].place == peers_[r].place) s.use[other].unasked = false;
     --s.unasked;
   }
   for (const Reject& reject : told.rejects) note_reject(s, reject);
@@ -191,7 +194,7 @@ Duration SenderCore::longest_delay(const SenderPeer& peer) const {
 /// After resume_timeout without an answer, what the receiver may hold goes elsewhere. With one receiver it waits.
 void SenderCore::expire(ReceiverIndex r) {
   SenderPeer& peer = peers_[r];
-  if (peer.uncertain == 0 || peer.expired || peers_.size() < 2 || peer.state == ReceiverState::resuming ||
+  if (peer.uncertain == 0 || peer.expired || options_.receivers.size() < 2 || peer.state == ReceiverState::resuming ||
       now_ < peer.lost_at + options_.resume_timeout)
     return;
   peer.expired = true;

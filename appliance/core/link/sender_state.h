@@ -2,7 +2,9 @@
 //
 //   sender.cc          the inputs: frames, connections, time; effects out
 //   sender_window.cc   batches: offered, covered, cut, acknowledged, settled
-//   sender_balance.cc  who gets what: pending batches to ready receivers; room
+//   sender_balance.cc  who gets what in turns: pending batches to ready receivers; launching
+//   sender_hash.cc     who gets what by a hash: runs, their owners, fences
+//   sender_pace.cc     how much: room, the length of batches, rate, compression
 //   sender_resume.cc   connections: probing, asking by RESUME, what is lost, what is resolved
 //
 // Where a batch is:
@@ -17,7 +19,10 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 
+#include "codec/link/compression.h"
+#include "core/link/pace.h"
 #include "core/link/range_set.h"
 #include "core/link/sender.h"
 
@@ -43,7 +48,12 @@ struct Flying {
   ReceiverIndex at = kNowhere;
   uint64_t flight = 0;  // key in the receiver's in_flight
   std::vector<ReceiverIndex> maybe;
-  uint32_t counted = 0;  // further copies that ReroutedUnasked has accounted for
+  // with a hash
+  ReceiverIndex owner = kNowhere;
+  uint64_t owned_at = 0;             // SenderCore::owners_epoch_ that it is for; 0: not known
+  std::vector<uint16_t> partitions;  // of its keys
+  bool fenced = false;               // it counts in its stream's fences
+  uint32_t counted = 0;              // further copies that ReroutedUnasked has accounted for
   bool pending = false;
   bool sent = false;
   bool acked = false;
@@ -79,6 +89,15 @@ struct SenderQueue {
     std::optional<Instant> settled_at;
   };
   std::map<uint64_t, Lingering> lingering;
+  /// With a hash: what is pending, by owner; which receiver has unacknowledged events of a partition, and how many
+  /// runs.
+  std::map<ReceiverIndex, std::set<uint64_t>> owned;
+  struct Fence {
+    ReceiverIndex at = kNowhere;
+    uint32_t runs = 0;
+  };
+  std::unordered_map<uint16_t, Fence> fences;
+  uint64_t owned_at = 0;               // all that is pending is for this owners_epoch_
   std::map<uint64_t, Flying> batches;  // by first position; from settled on without a gap
   std::set<uint64_t> pending;          // first positions
   size_t pending_charge = 0;
@@ -95,13 +114,16 @@ struct SenderQueue {
   bool stretches() const { return batches.size() >= kSpanMax; }
 };
 
+/// One connection.
 struct SenderPeer {
   SenderOptions::Receiver options;
+  size_t place = 0;  // index of its address
   ReceiverState state = ReceiverState::idle;
   NodeId node;  // as last heard
   // this connection
   uint64_t credit = 0;
-  uint64_t sent = 0;
+  uint64_t sent = 0;                      // as credit counts: compressed frames by what they become
+  bool inflates = false;                  // it knows compressed EVENTS
   std::map<uint64_t, Flying*> in_flight;  // in the order of sending
   size_t in_flight_bytes = 0;
   std::deque<std::vector<StreamId>> asked;  // RESUMEs that wait for their RESUMED
@@ -112,6 +134,8 @@ struct SenderPeer {
   uint64_t overtaken_flight = 0;  // the oldest in flight, when later ones are acknowledged already; 0: none
   Instant overtaken_at{};
   // across connections
+  Pace pace;
+  uint32_t plain_left = 0;  // batches to be sent as they are: compressing the last one was not worth it
   Instant retry_at{};
   Duration retry_delay{};
   Instant away_since{};     // when it was last ready, or the start
@@ -119,6 +143,7 @@ struct SenderPeer {
   bool dropped_us = false;  // it ended a connection since, before it was ready
   uint64_t uncertain = 0;   // batches with this receiver among `maybe`
   Instant lost_at{};
+  bool keyless = false;  // away for so long that its partitions went to others
   bool expired = false;  // uncertain ones may go elsewhere
   int64_t turn = 0;      // smooth weighted round robin
   uint64_t connects = 0;
@@ -150,6 +175,8 @@ class SenderCore final : public Sender {
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
   size_t room(SourceIndex source) const override;
+  size_t batch_bytes() const override;
+  void set_rate(std::optional<uint64_t> rate, Instant now) override;
   void offer(SourceIndex source, SenderBatch batch, Instant now) override;
   void close_stream(StreamId stream) override;
   void tick(Instant now) override;
@@ -169,9 +196,13 @@ class SenderCore final : public Sender {
   void on(ReceiverIndex r, const Hold& hold);
   void on(ReceiverIndex r, const Release& release);
   void check_answers(ReceiverIndex r);
+  uint64_t known_below(ReceiverIndex r, const SenderQueue& s) const;
 
   // sender_window.cc
   void add_batch(SenderQueue& s, SenderBatch&& batch);
+  Flying& add_run(SenderQueue& s, SenderBatch&& batch);
+  static uint64_t refused_events(const SenderQueue& s, const Flying& b);
+  void replace(Flying& b, std::vector<Flying>&& pieces);
   void add_oversize(SenderQueue& s, const SenderBatch& batch);
   void cover(SenderQueue& s, uint64_t first, uint64_t last);
   void acknowledge(Flying& b);
@@ -190,16 +221,31 @@ class SenderCore final : public Sender {
   void send_close(SenderQueue& s);
 
   // sender_balance.cc
+  void pump_in_turns(SenderQueue& s, size_t& full);
   enum class Pick : uint8_t { found, stream_waits, receivers_full };
   void activate(SenderQueue& s);
   void activate_all();
   void pump();
   Pick pick(SenderQueue& s, ReceiverIndex& chosen);
+  void request_use(SenderQueue& s, ReceiverIndex r);
   std::optional<ReceiverIndex> next_turn(const std::vector<ReceiverIndex>& candidates);
   uint32_t copies(const Flying& b) const;
-  bool count_copies(SenderQueue& s);
+  bool count_copies(SenderQueue& s, const Flying& next);
   void launch(Flying& b, ReceiverIndex r);
   bool waits_for_resume(const SenderQueue& s) const;
+
+  // sender_hash.cc
+  void add_hashed(SenderQueue& s, SenderBatch&& batch);
+  void pump_hashed(SenderQueue& s, size_t& full);
+  void find_owners(SenderQueue& s);
+  bool fits_owner(Flying& b) const;  // with b brought up to date if it does
+  bool fenced_off(const SenderQueue& s, const Flying& b, ReceiverIndex r) const;
+  void fence(Flying& b, ReceiverIndex r);
+  void unfence(Flying& b);
+  void watch_presence();
+
+  // sender_pace.cc
+  Slice compressed(const Flying& b, SenderPeer& peer);
   void count_parked();
 
   // sender_resume.cc
@@ -231,6 +277,11 @@ class SenderCore final : public Sender {
   uint64_t unacked_events_ = 0;
   uint64_t unacked_bytes_ = 0;
   size_t charged_ = 0;
+  Bucket bucket_;
+  Compressor compressor_;
+  std::unique_ptr<KeyFinder> keys_;  // with a hash
+  std::unique_ptr<Owners> owners_;
+  uint64_t owners_epoch_ = 1;
   size_t parked_ = 0;
   std::vector<SenderEffect> effects_;
 };

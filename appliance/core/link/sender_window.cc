@@ -8,6 +8,16 @@
 namespace ph::link {
 
 void SenderCore::add_batch(SenderQueue& s, SenderBatch&& batch) {
+  if (keys_) return add_hashed(s, std::move(batch));
+  Flying& b = add_run(s, std::move(batch));
+  if (s.acked.contains(b.first, b.last))
+    acknowledge(b);
+  else
+    make_pending(b);
+}
+
+/// Registers a batch, or what a hash makes of it, as the stream's last one.
+Flying& SenderCore::add_run(SenderQueue& s, SenderBatch&& batch) {
   auto [it, fresh] = s.batches.try_emplace(batch.first);
   PH_ASSERT(fresh, "batches of a stream do not overlap");
   Flying& b = it->second;
@@ -30,10 +40,7 @@ void SenderCore::add_batch(SenderQueue& s, SenderBatch&& batch) {
     report_reject(b, std::max(reject.first, b.first), std::min(reject.last, b.last), reject.reason);
     early = reject.last <= b.last ? s.early_rejects.erase(early) : std::next(early);
   }
-  if (s.acked.contains(b.first, b.last))
-    acknowledge(b);
-  else
-    make_pending(b);
+  return b;
 }
 
 /// A batch that fits no frame: block by block, and a block that fits none is refused here.
@@ -71,10 +78,14 @@ void SenderCore::cover(SenderQueue& s, uint64_t first, uint64_t last) {
 
 void SenderCore::acknowledge(Flying& b) {
   SenderQueue& s = *b.stream;
-  if (b.at != kNowhere) peers_[b.at].acked_flight = std::max(peers_[b.at].acked_flight, b.flight);
+  if (b.at != kNowhere) {
+    peers_[b.at].acked_flight = std::max(peers_[b.at].acked_flight, b.flight);
+    peers_[b.at].pace.acked(b.size, now_);
+  }
   take_from_flight(b);
   no_longer_pending(b);
   forget_maybe(b);
+  unfence(b);
   if (!b.sent) s.duplicates += b.events - b.rejected_events;  // it was there before this run sent it
   unacked_events_ -= b.events;
   unacked_bytes_ -= b.size;
@@ -96,6 +107,7 @@ void SenderCore::no_longer_pending(Flying& b) {
   if (!b.pending) return;
   b.pending = false;
   b.stream->pending.erase(b.first);
+  if (keys_) b.stream->owned[b.owner].erase(b.first);
   b.stream->pending_charge -= b.charge();
 }
 
@@ -110,9 +122,14 @@ void SenderCore::forget_maybe(Flying& b) {
 void SenderCore::make_pending(Flying& b) {
   if (b.acked || b.pending) return;
   SenderQueue& s = *b.stream;
+  unfence(b);
   b.pending = true;
   s.pending.insert(b.first);
   s.pending_charge += b.charge();
+  if (keys_) {
+    s.owned[b.owner].insert(b.first);
+    if (b.owned_at != owners_epoch_) s.owned_at = 0;
+  }
   if (s.acked.intersects(b.first, b.last)) split(b);
   activate(s);
 }
@@ -133,10 +150,7 @@ bool SenderCore::split(Flying& b) {
     piece.events = part->events;
     piece.packed = std::move(part->packed);
     piece.acked = covered;
-    if (covered && b.rejected_events)  // what was refused is covered
-      for (const Range& refused : s.rejected.within(at, last))
-        for (const PlacedBlock& block : blocks_within(piece.packed, at, last, refused.first, refused.last))
-          piece.rejected_events += block.events;
+    if (covered && b.rejected_events) piece.rejected_events = refused_events(s, piece);  // what was refused is covered
     events += part->events;
     at = last;
     return true;
@@ -144,7 +158,21 @@ bool SenderCore::split(Flying& b) {
   for (const Range& gap : s.acked.missing(b.first, b.last))
     if (!add(gap.first, true) || !add(gap.last, false)) return false;
   if (!add(b.last, true) || events != b.events) return false;
+  replace(b, std::move(pieces));
+  return true;
+}
 
+uint64_t SenderCore::refused_events(const SenderQueue& s, const Flying& b) {
+  uint64_t events = 0;
+  for (const Range& refused : s.rejected.within(b.first, b.last))
+    for (const PlacedBlock& block : blocks_within(b.packed, b.first, b.last, refused.first, refused.last))
+      events += block.events;
+  return std::min(events, b.events);
+}
+
+/// Puts pieces that make up a pending batch in its place; those marked as acked are covered.
+void SenderCore::replace(Flying& b, std::vector<Flying>&& pieces) {
+  SenderQueue& s = *b.stream;
   no_longer_pending(b);
   unacked_events_ -= b.events;
   unacked_bytes_ -= b.size;
@@ -175,9 +203,10 @@ bool SenderCore::split(Flying& b) {
       kept.pending = true;
       s.pending.insert(kept.first);
       s.pending_charge += kept.charge();
+      if (keys_) s.owned[kept.owner].insert(kept.first);
+      if (kept.owned_at != owners_epoch_) s.owned_at = 0;
     }
   }
-  return true;
 }
 
 void SenderCore::note_reject(SenderQueue& s, const Reject& reject) {
@@ -273,6 +302,7 @@ void SenderCore::forget_batches(SenderQueue& s) {
     take_from_flight(b);
     no_longer_pending(b);
     forget_maybe(b);
+    unfence(b);
     unacked_events_ -= b.events;
     unacked_bytes_ -= b.size;
     charged_ -= b.charge();

@@ -2,7 +2,7 @@
 // has one: its own sessions' subscriptions and the mask of other workers hang on the same node, so a PUBLISH walks
 // once.
 //
-// Matching takes, per topic level, one look-up for the level and one for '+' on each path that is still alive: its cost
+// Matching takes, per topic level, one look-up on each path that is still alive: its cost
 // depends on levels and matches, never on how many filters there are. '#' and '+' at the first level do not match
 // topics that begin with '$' [MQTT-4.7.2-1]. Filters are stored as given: who uses "$share/..." strips the group.
 //
@@ -95,10 +95,10 @@ class FilterIndex {
   void walk(NodeIndex node, ByteView rest, bool reserved, Visit& visit) {
     for (;;) {
       if (tree_.first_child(node) == kNone) return;
-      if (!reserved) visit_node(tree_.child(node, "#"), visit);
+      if (!reserved) visit_node(tree_.hash_sign(node), visit);
       bool more;
       const ByteView level = take_level(rest, more);
-      const NodeIndex plus = reserved ? kNone : tree_.child(node, "+");
+      const NodeIndex plus = reserved ? kNone : tree_.plus(node);
       const NodeIndex exact = tree_.child(node, level);
       reserved = false;
       if (!more) {
@@ -124,7 +124,7 @@ class FilterIndex {
   void finish(NodeIndex node, Visit& visit) {
     if (node == kNone) return;
     visit_node(node, visit);
-    visit_node(tree_.child(node, "#"), visit);
+    visit_node(tree_.hash_sign(node), visit);
   }
 
   template <class Visit>

@@ -30,6 +30,9 @@ class LevelTree {
  public:
   LevelTree();
 
+  /// The children "+" and "#", or kNone: without a look-up.
+  NodeIndex plus(NodeIndex parent) const { return nodes_[parent].plus; }
+  NodeIndex hash_sign(NodeIndex parent) const { return nodes_[parent].hash_sign; }
   /// The child of that name, or kNone.
   NodeIndex child(NodeIndex parent, ByteView level) const;
   /// The node of a path, or kNone.
@@ -59,7 +62,10 @@ class LevelTree {
     NodeIndex previous = kNone;
     uint32_t hash = 0;
     uint32_t payload = kNone;
+    NodeIndex plus = kNone;
+    NodeIndex hash_sign = kNone;
   };
+  NodeIndex* wildcard_child(NodeIndex parent, ByteView level);
 
   static uint32_t hash(NodeIndex parent, ByteView level);
   NodeIndex add(NodeIndex parent, ByteView level, uint32_t hash);

@@ -11,6 +11,8 @@ namespace {
 
 namespace json = boost::json;
 
+const HttpVerdict kBroken{HttpVerdict::Result::ignore, {}, false, true};
+
 struct Head {
   int status = 0;
   std::optional<size_t> length;
@@ -62,18 +64,22 @@ std::optional<Head> parse_head(ByteView text) {
 HttpVerdict parse_body(ByteView body) {
   boost::system::error_code failed;
   const json::value v = json::parse(body, failed);
-  if (failed || !v.is_object()) return {};
+  if (failed || !v.is_object()) return kBroken;
   const json::object& o = v.get_object();
   HttpVerdict out;
   const json::value* result = o.if_contains("result");
-  if (!result || !result->is_string()) return {};
-  if (result->get_string() == "allow") out.result = HttpVerdict::Result::allow;
-  if (result->get_string() == "deny") out.result = HttpVerdict::Result::deny;
+  if (!result || !result->is_string()) return kBroken;
+  if (result->get_string() == "allow")
+    out.result = HttpVerdict::Result::allow;
+  else if (result->get_string() == "deny")
+    out.result = HttpVerdict::Result::deny;
+  else
+    out.broken = result->get_string() != "ignore";
   const json::value* superuser = o.if_contains("is_superuser");
   out.superuser = superuser && superuser->is_bool() && superuser->get_bool();
   // Rules that cannot be read must not turn into none.
   if (const json::value* acl = o.if_contains("acl"); acl && !read_acl_claim(*acl, out.rules))
-    return {HttpVerdict::Result::deny, {}, false};
+    return {HttpVerdict::Result::deny, {}, false, false};
   return out;
 }
 
@@ -83,15 +89,33 @@ std::optional<HttpVerdict> parse_http_answer(ByteView bytes, bool ended) {
   const size_t end = bytes.find("\r\n\r\n");
   if (end == bytes.npos) return std::nullopt;
   const auto head = parse_head(bytes.substr(0, end));
-  if (!head) return HttpVerdict{};
-  if (head->status == 204) return HttpVerdict{HttpVerdict::Result::allow, {}, false};
-  if (head->status != 200 || !head->plain) return HttpVerdict{};
+  if (!head) return kBroken;
+  if (head->status == 204) return HttpVerdict{HttpVerdict::Result::allow, {}, false, false};
+  if (head->status != 200 || !head->plain) return kBroken;
   ByteView body = bytes.substr(end + 4);
-  if (head->length && body.size() < *head->length)
-    return ended ? std::optional<HttpVerdict>(HttpVerdict{}) : std::nullopt;
+  if (head->length && body.size() < *head->length) return ended ? std::optional<HttpVerdict>(kBroken) : std::nullopt;
   if (!head->length && !ended) return std::nullopt;
   if (head->length) body = body.substr(0, *head->length);
   return parse_body(body);
+}
+
+std::string AccessQuestion::key() const {
+  std::string out;
+  out += action == Action::publish ? 'p' : 's';
+  out += static_cast<char>('0' + qos);
+  out += retain ? 'r' : '-';
+  return out.append(subject_of(topic));
+}
+
+std::string authorization_question(const Identity& who, const AccessQuestion& question) {
+  json::object out{{"clientid", who.client_id},
+                   {"action", question.action == Action::publish ? "publish" : "subscribe"},
+                   {"topic", subject_of(question.topic)},
+                   {"qos", question.qos}};
+  if (who.username) out["username"] = *who.username;
+  if (who.address) out["peerhost"] = who.address->to_string();
+  if (question.action == Action::publish) out["retain"] = question.retain;
+  return json::serialize(out);
 }
 
 std::string http_question(ByteView client_id, const std::optional<std::string>& username,

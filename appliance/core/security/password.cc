@@ -58,11 +58,15 @@ Result<PasswordHash> parse_password_hash(ByteView text) {
   return out;
 }
 
-bool username_valid(ByteView name) {
+bool name_valid(ByteView name) {
   if (name.empty() || name.size() > kUsernameMax || !mqtt::utf8_valid(name)) return false;
   for (unsigned char c : name)
-    if (c < 0x20 || c == 0x7F || c == ':') return false;
+    if (c < 0x20 || c == 0x7F) return false;
   return true;
+}
+
+bool username_valid(ByteView name) {
+  return name_valid(name) && name.find(':') == name.npos;
 }
 
 Result<PasswordEntries> parse_password_file(ByteView text) {

@@ -46,6 +46,9 @@ struct PasswordHash {
 /// Errors: security.bad_hash, with what is wrong and never with the text itself.
 Result<PasswordHash> parse_password_hash(ByteView text);
 
+/// Whether something said in a certificate can be a user's name or a client id: 1 to kUsernameMax bytes of valid UTF-8
+/// without control characters.
+bool name_valid(ByteView name);
 /// Whether a name can be a user's: 1 to kUsernameMax bytes of valid UTF-8 without control characters and ':'.
 bool username_valid(ByteView name);
 

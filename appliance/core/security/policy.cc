@@ -1,6 +1,7 @@
 #include "core/security/policy.h"
 
 #include <algorithm>
+#include <span>
 
 namespace ph::security {
 namespace {
@@ -70,8 +71,15 @@ void Access::compile() {
   lines_.clear();
   expanded_.clear();
   answers_.clear();
-  if (!superuser_)
-    for (const Rule* rule : policy_->rules_of(who_, claims_)) add_lines(*rule);
+  own_lines_ = 0;
+  if (!superuser_) {
+    const std::vector<const Rule*> rules = policy_->rules_of(who_, claims_);
+    const size_t own = rules.size() - (policy_->data().default_rules ? default_rules().size() : 0);
+    for (size_t i = 0; i < rules.size(); ++i) {
+      add_lines(*rules[i]);
+      if (i < own) own_lines_ = lines_.size();
+    }
+  }
   lines_.shrink_to_fit();
   publish_always_ = superuser_ ? std::optional(true) : constant(Action::publish);
 }
@@ -106,8 +114,9 @@ std::optional<bool> Access::constant(Action action) const {
   return policy_->no_match() == Permission::allow;
 }
 
-bool Access::decide(ByteView topic, Action action) const {
-  for (const Line& line : lines_) {
+/// What the first of the first `lines` lines that fits says.
+std::optional<bool> Access::first_fit(ByteView topic, Action action, size_t lines) const {
+  for (const Line& line : std::span(lines_).first(lines)) {
     if (line.action != action && line.action != Action::all) continue;
     bool fits = line.every;
     if (!fits && line.exact)
@@ -117,7 +126,17 @@ bool Access::decide(ByteView topic, Action action) const {
                                                                                : intersects(line.filter, topic);
     if (fits) return line.permission == Permission::allow;
   }
-  return policy_->no_match() == Permission::allow;
+  return std::nullopt;
+}
+
+bool Access::decide(ByteView topic, Action action) const {
+  return first_fit(topic, action, lines_.size()).value_or(policy_->no_match() == Permission::allow);
+}
+
+Ruling Access::ruling(ByteView topic, Action action) const {
+  if (superuser_) return Ruling::allow;
+  const auto fit = first_fit(subject_of(topic), action, own_lines_);
+  return !fit ? Ruling::open : *fit ? Ruling::allow : Ruling::deny;
 }
 
 bool Access::may_publish(ByteView topic) {

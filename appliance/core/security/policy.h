@@ -62,6 +62,9 @@ class Policy {
 };
 using PolicyPtr = std::shared_ptr<const Policy>;
 
+/// What a client's own rules say of something; open: nothing.
+enum class Ruling : uint8_t { allow, deny, open };
+
 class Access {
  public:
   /// `claims`: rules that came with the credentials (JWT).
@@ -71,6 +74,8 @@ class Access {
 
   bool may_publish(ByteView topic);
   bool may_subscribe(ByteView filter) const;
+  /// The rules alone, without the default ones and without what holds where none fits.
+  Ruling ruling(ByteView topic, Action action) const;
   /// Applies another policy, when it is another one.
   void follow(const PolicyPtr& policy, bool superuser);
 
@@ -95,6 +100,7 @@ class Access {
   void compile();
   void add_lines(const Rule& rule);
   bool decide(ByteView topic, Action action) const;
+  std::optional<bool> first_fit(ByteView topic, Action action, size_t lines) const;
   std::optional<bool> constant(Action action) const;
 
   PolicyPtr policy_;
@@ -102,6 +108,7 @@ class Access {
   bool superuser_;
   std::vector<Rule> claims_;
   std::vector<Line> lines_;
+  size_t own_lines_ = 0;  // of lines_, those that stand before the default ones
   std::deque<std::string> expanded_;
   std::optional<bool> publish_always_;                                        // the same answer for every topic
   std::unordered_map<std::string, bool, TextHash, std::equal_to<>> answers_;  // of may_publish

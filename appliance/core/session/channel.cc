@@ -24,7 +24,7 @@ bool Channel::send(const P& packet) {
 
 Channel::Consumed Channel::input(ByteView bytes, Instant now) {
   if (state_ == State::closed) return {bytes.size(), 0};
-  if (state_ == State::opening) {
+  if (state_ == State::opening || asking_) {
     held_.append(bytes);
     return {bytes.size(), 0};
   }
@@ -37,7 +37,7 @@ Channel::Consumed Channel::take_held(ByteView more, Instant now) {
   std::string all = std::exchange(held_, std::string());
   all.append(more);
   const Consumed consumed = take_packets(all, now);
-  held_ = all.substr(consumed.bytes);
+  held_.insert(0, all.substr(consumed.bytes));  // what is there was held back meanwhile
   return {more.size(), consumed.wanted > held_.size() ? consumed.wanted - held_.size() : 0};
 }
 
@@ -48,7 +48,7 @@ Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
   const bool starts_wrong =
       !bytes.empty() && static_cast<uint8_t>(bytes[0]) >> 4 != static_cast<int>(PacketType::connect);
   if (state_ == State::waiting && starts_wrong) fail(ReasonCode::protocol_error);
-  while (state_ == State::waiting || state_ == State::authenticating || state_ == State::open) {
+  while (!asking_ && (state_ == State::waiting || state_ == State::authenticating || state_ == State::open)) {
     auto framed = mqtt::next_frame(bytes.substr(used), limits_.packet_max);
     if (!framed) {
       fail(framed.error());
@@ -59,8 +59,11 @@ Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
     counters_.packets_in.add();
     used += framed->frame->size;
     on_frame(*framed->frame, now);
+    if (!asking_) continue;
+    counters_.packets_in.subtract();  // it comes once more
+    used -= framed->frame->size;
   }
-  if (state_ == State::opening) held_.append(bytes.substr(used));
+  if (state_ == State::opening || asking_) held_.append(bytes.substr(used));
   return {bytes.size(), 0};
 }
 
@@ -267,7 +270,22 @@ bool Channel::format_broken(const mqtt::Properties& properties, ByteView payload
   return claims && !mqtt::utf8_valid(payload, true);
 }
 
-ReasonCode Channel::on_publish(mqtt::Publish publish) {
+/// False: it will come again.
+template <class P>
+bool Channel::taken_now(const P& packet) {
+  if (!limits_.asks_first || host_.ready_for(packet)) return true;
+  asking_ = true;
+  set_pause(kPauseAsking, true);
+  return false;
+}
+
+void Channel::go_on(Instant now) {
+  if (!std::exchange(asking_, false) || state_ != State::open) return;
+  take_held({}, now);
+  if (!asking_) set_pause(kPauseAsking, false);
+}
+
+ReasonCode Channel::on_publish(mqtt::Publish& publish) {
   counters_.messages_in.add();
   if (version_ == Version::v5) {
     if (ReasonCode bad = resolve_alias(publish); is_error(bad)) return bad;
@@ -279,6 +297,10 @@ ReasonCode Channel::on_publish(mqtt::Publish publish) {
   if (mqtt::topic_levels(publish.topic) > limits_.topic_levels_max) {
     counters_.limit(Limit::topic_levels);
     return ReasonCode::topic_name_invalid;
+  }
+  if (!taken_now(publish)) {
+    counters_.messages_in.subtract();
+    return ReasonCode::success;
   }
   if (publish.qos > limits_.qos_max) return ReasonCode::qos_not_supported;                   // [MQTT-3.2.2-11]
   if (publish.retain && !limits_.retain_available) return ReasonCode::retain_not_supported;  // [MQTT-3.2.2-14]
@@ -337,6 +359,16 @@ void Channel::answer(uint16_t packet_id, uint8_t qos, ReasonCode reason) {
   flush_acks();
 }
 
+/// Success fits into four bytes, which need no packet of several hundred to be made first.
+void Channel::send_ack(PacketType type, uint16_t packet_id, ReasonCode reason) {
+  const auto bytes = mqtt::short_ack(type, packet_id);
+  if (reason != ReasonCode::success || attachment_.packet_max < bytes.size()) {
+    send(mqtt::Ack{type, packet_id, reason, {}});
+  } else if (state_ != State::closed) {
+    host_.send_copy({bytes.data(), bytes.size()});
+  }
+}
+
 void Channel::push_ack(PendingAck ack) {
   if (ack.ready && is_error(ack.reason) && version_ != Version::v5) return kick(ack.reason);
   acks_.push_back(ack);
@@ -351,7 +383,7 @@ void Channel::flush_acks() {
     const PendingAck ack = acks_.front();
     acks_.pop_front();
     if (ack.counted()) --acks_counted_;
-    send(mqtt::Ack{ack.qos == 1 ? PacketType::puback : PacketType::pubrec, ack.packet_id, ack.reason, {}});
+    send_ack(ack.qos == 1 ? PacketType::puback : PacketType::pubrec, ack.packet_id, ack.reason);
   }
   if (acks_.size() < limits_.receive_max) set_pause(kPauseAcks, false);
 }
@@ -373,14 +405,14 @@ ReasonCode Channel::on_ack(const mqtt::Ack& ack, Instant now) {
 }
 
 void Channel::pubcomp(uint16_t packet_id, ReasonCode reason) {
-  if (state_ == State::open) send(mqtt::Ack{PacketType::pubcomp, packet_id, reason, {}});
+  if (state_ == State::open) send_ack(PacketType::pubcomp, packet_id, reason);
 }
 
 ReasonCode Channel::on_other(const mqtt::Frame& frame) {
   auto packet = mqtt::decode(frame, version_);
   if (!packet) return packet.error();
   if (auto* subscribe = std::get_if<mqtt::Subscribe>(&*packet)) {
-    host_.on_subscribe(*subscribe);
+    if (taken_now(*subscribe)) host_.on_subscribe(*subscribe);
     return ReasonCode::success;
   }
   if (auto* unsubscribe = std::get_if<mqtt::Unsubscribe>(&*packet)) {

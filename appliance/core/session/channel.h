@@ -33,6 +33,7 @@ struct ChannelLimits {
   bool retain_available = true;       // without, a retained PUBLISH ends the connection
   bool payload_format_check = false;  // payloads that claim to be UTF-8 have to be
   uint16_t keep_alive_max = 65535;    // seconds; a version 5 client that asks for more is told this
+  bool asks_first = false;            // whether ready_for() is asked
   bool enhanced_auth = false;         // whether on_auth() is there for a CONNECT with an authentication method
 };
 
@@ -50,6 +51,10 @@ class ChannelHost : public Output {
   /// A message to route; its topic is resolved and valid, for QoS 1 and 2 it has not been seen before. A reason
   /// acknowledges it now; nullopt: Channel::answer() will (QoS 1 and 2 only).
   virtual std::optional<ReasonCode> on_publish(const mqtt::Publish& publish) = 0;
+  /// Before a PUBLISH or SUBSCRIBE is taken. False: nothing is taken any more until Channel::go_on(), which begins with
+  /// this very packet and asks again.
+  virtual bool ready_for(const mqtt::Publish&) { return true; }
+  virtual bool ready_for(const mqtt::Subscribe&) { return true; }
   /// Answer, now or later, with Channel::suback() or unsuback().
   virtual void on_subscribe(const mqtt::Subscribe& subscribe) = 0;
   virtual void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) = 0;
@@ -107,6 +112,8 @@ class Channel {
   void kick(ReasonCode reason);
   /// Back-pressure from where messages go.
   void hold_back(bool on) { set_pause(kPauseTarget, on); }
+  /// What ready_for() waited for is there.
+  void go_on(Instant now);
   /// The client has sent more than its rate: reading waits.
   void throttle(bool on) { set_pause(kPauseRate, on); }
 
@@ -117,7 +124,7 @@ class Channel {
 
  private:
   enum class State : uint8_t { waiting, opening, authenticating, open, closed };
-  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4, kPauseRate = 8 };
+  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4, kPauseRate = 8, kPauseAsking = 16 };
   struct PendingAck {
     uint16_t packet_id = 0;
     uint8_t qos = 0;
@@ -132,7 +139,7 @@ class Channel {
   void on_frame(const mqtt::Frame& frame, Instant now);
   void on_first(const mqtt::Frame& frame);
   void on_connect(const mqtt::Connect& connect);
-  ReasonCode on_publish(mqtt::Publish publish);
+  ReasonCode on_publish(mqtt::Publish& publish);
   ReasonCode resolve_alias(mqtt::Publish& publish);
   bool format_broken(const mqtt::Properties& properties, ByteView payload) const;
   ReasonCode on_ack(const mqtt::Ack& ack, Instant now);
@@ -141,6 +148,9 @@ class Channel {
   ReasonCode on_auth(const mqtt::Auth& auth);
   void send_auth(ReasonCode reason, ByteView data);
   ReasonCode on_disconnect(const mqtt::Disconnect& disconnect);
+  template <class P>
+  bool taken_now(const P& packet);
+  void send_ack(mqtt::PacketType type, uint16_t packet_id, ReasonCode reason);
   void push_ack(PendingAck ack);
   void flush_acks();
   void fail(ReasonCode reason);
@@ -158,6 +168,7 @@ class Channel {
   State state_ = State::waiting;
   Version version_ = Version::v5;
   uint8_t paused_ = 0;
+  bool asking_ = false;  // the packet at the front of held_ waits for ready_for()
   bool clean_start_ = true;
   bool response_information_asked_ = false;
   uint16_t keep_alive_ = 0;  // seconds, as the server counts it
@@ -167,7 +178,7 @@ class Channel {
   bool auth_asked_ = false;      // a challenge awaits the client's answer
   Attachment attachment_;
   Instant last_input_;
-  std::string held_;  // what came while opening, and the part of a packet left of it
+  std::string held_;  // what came while opening or asking, and the part of a packet left of it
   std::vector<std::string> aliases_;
   Ring<PendingAck> acks_;
   size_t acks_counted_ = 0;  // of acks_, those that unacknowledged() has to add to the session's awaiting_release()

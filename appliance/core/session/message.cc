@@ -1,6 +1,19 @@
 #include "core/session/message.h"
 
+#include <utility>
+
 namespace ph::session {
+namespace {
+
+/// In one allocation.
+Slice copy_of(ByteView bytes) {
+  std::shared_ptr<char[]> owner = std::make_shared_for_overwrite<char[]>(bytes.size());
+  bytes.copy(owner.get(), bytes.size());
+  const ByteView view(owner.get(), bytes.size());
+  return {std::move(owner), view};
+}
+
+}  // namespace
 
 void Outgoing::reset(const MessageView& view, Slice payload) {
   view_ = view;
@@ -17,7 +30,7 @@ void Outgoing::reset(MessagePtr message) {
 
 const Slice& Outgoing::payload() {
   if (!payload_kept_) {
-    if (!view_.payload.empty()) payload_ = Slice(std::string(view_.payload));
+    if (!view_.payload.empty()) payload_ = copy_of(view_.payload);
     payload_kept_ = true;
   }
   return payload_;
@@ -25,10 +38,25 @@ const Slice& Outgoing::payload() {
 
 const MessagePtr& Outgoing::share() {
   if (!shared_)
-    shared_ = std::make_shared<Message>(Message{std::string(view_.topic), payload(), std::string(view_.properties),
-                                                view_.qos, view_.retain, view_.expiry, view_.received,
-                                                numbers_ ? numbers_->next() : 0, false});
+    shared_ = std::make_shared<Message>(Message{std::string(view_.topic),
+                                                payload(),
+                                                std::string(view_.properties),
+                                                view_.qos,
+                                                view_.retain,
+                                                view_.expiry,
+                                                view_.received,
+                                                numbers_ ? numbers_->next() : 0,
+                                                false,
+                                                {}});
   return shared_;
+}
+
+MessagePtr without_records(const MessagePtr& message) {
+  if (!message->redo && message->origin.stream == 0) return message;
+  auto plain = std::make_shared<Message>(*message);
+  plain->redo = false;
+  plain->origin = {};
+  return plain;
 }
 
 mqtt::PublishHead Outgoing::head(const Copy& copy, Instant now) const {

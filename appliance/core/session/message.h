@@ -40,6 +40,14 @@ struct MessageView {
   Instant received{};
 };
 
+/// What an event is called over restarts of the node that publishes it: a place in its source's stream.
+struct Origin {
+  uint64_t stream = 0;  // 0: not an event
+  uint64_t position = 0;
+  uint64_t part = 0;   // of what stands at the position
+  bool again = false;  // a process before this one may have published it
+};
+
 /// The same, owned and immutable; shared by every session that keeps it.
 struct Message {
   std::string topic;
@@ -51,12 +59,16 @@ struct Message {
   Instant received{};
   uint64_t number = 0;  // its name in the store, unique for ever; 0: it can be in no durable session
   bool redo = false;    // the record of its packet id names it: should we die, it is routed again (m/h/ in records.h)
+  Origin origin;        // sessions that get it leave a record, which its source ends (m/k/ in records.h)
 
   MessageView view() const { return {topic, payload.view(), properties, qos, retain, expiry, received}; }
   /// What a queue accounts for it.
   size_t bytes() const { return topic.size() + payload.size() + properties.size(); }
 };
 using MessagePtr = std::shared_ptr<const Message>;
+
+/// The message for who gets it later than its fan-out, and must leave no records of that.
+MessagePtr without_records(const MessagePtr& message);
 
 inline size_t bytes_of(const MessagePtr& message) {
   return message ? message->bytes() : 0;

@@ -45,10 +45,26 @@ std::string of(ByteView prefix, uint64_t number, ByteView rest) {
   return out;
 }
 
-std::string inbound(uint64_t uid, uint16_t packet_id) {
-  std::string out = of(kInbound, uid);
+namespace {
+std::string of_packet(ByteView prefix, uint64_t uid, uint16_t packet_id) {
+  std::string out = of(prefix, uid);
   out.push_back(static_cast<char>(packet_id >> 8));
   out.push_back(static_cast<char>(packet_id));
+  return out;
+}
+}  // namespace
+
+std::string inbound(uint64_t uid, uint16_t packet_id) {
+  return of_packet(kInbound, uid, packet_id);
+}
+
+std::string far(uint64_t uid, uint16_t packet_id) {
+  return of_packet(kFar, uid, packet_id);
+}
+
+std::string got(const Origin& origin) {
+  std::string out = of(kGot, origin.stream, origin.position);
+  put_key(out, origin.part);
   return out;
 }
 
@@ -234,6 +250,29 @@ std::optional<RetainedRecord> decode_retained(ByteView value, const Clock& clock
   out.version = in.varint();
   out.message = get_message(in, clock);
   if (!out.message) return std::nullopt;
+  return out;
+}
+
+std::string encode(const DelayedRecord& record, const Clock& clock) {
+  std::string out;
+  out.push_back(record.tapped ? 1 : 0);
+  put_fixed<int64_t>(out, clock.to_ms(record.due));
+  put_varint(out, record.seconds);
+  return out;
+}
+
+std::optional<DelayedRecord> decode_delayed(ByteView value, const Clock& clock) {
+  Reader in(value);
+  DelayedRecord out;
+  const auto flags = in.fixed<uint8_t>();
+  const auto due = in.fixed<int64_t>();
+  const uint64_t seconds = in.varint();
+  if (!in.ok() || !in.at_end() || flags > 1 || due < 0 || !fits<uint32_t>(seconds)) return std::nullopt;
+  out.tapped = flags == 1;
+  out.seconds = static_cast<uint32_t>(seconds);
+  const int64_t left = due - to_unix_ms(clock.wall);
+  const int64_t most = int64_t{out.seconds} * 1000;
+  out.due = left > 0 ? clock.now + std::chrono::milliseconds(std::min(left, most)) : clock.from_ms(due);
   return out;
 }
 

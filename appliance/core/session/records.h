@@ -17,12 +17,20 @@
 //                            be routed; 0: it was
 //   m/w/ uid                 will: varint delay in seconds, message
 //   m/e/ uid                 an ended session whose shared messages are still being handed on: as m/s/, which it
-//   replaces m/x/ uid                 an ended session whose records are being erased: empty m/m/ number message: byte
-//   flags (0-1 QoS, 2 retain, 3 expires), fixed i64 received (ms since 1970),
-//                            varint expiry in seconds (only if it expires), sized topic, sized properties, the rest is
-//                            the payload
+//                            replaces
+//   m/x/ uid                 an ended session whose records are being erased: empty
+//   m/d/ number              message for later: byte flags (0 the tap has it), fixed i64 due (ms since 1970), varint
+//                            seconds that it was put off for
+//   m/m/ number              message: byte flags (0-1 QoS, 2 retain, 3 expires), fixed i64 received (ms since 1970; of
+//                            one for later: due), varint expiry in seconds (only if it expires), sized topic, sized
+//                            properties, the rest is the payload
 //   m/c/ number              varint: how many entries name the message; missing: one
-//   m/h/ number uid          the session has got the message that m/i/ still names: empty
+//   m/h/ number uid [filter] the session has got the message that m/i/ or m/d/ still names, by the shared subscription
+//                            or, without, its own: empty
+//   m/k/ stream position part uid [filter]   the session has got that event, as for m/h/; goes with the commit that
+//   moves
+//                            the cursor of the event's source past it: empty
+//   m/f/ uid packet id(u16)  what the message that m/i/ names waits for at far ends, in the tap's own words
 //   m/r/ topic               retained: varint version, message
 //
 // A value with bytes left over or missing is undecodable: it costs that record, counted by who reads it.
@@ -51,9 +59,12 @@ inline constexpr ByteView kInbound = "m/i/";
 inline constexpr ByteView kWill = "m/w/";
 inline constexpr ByteView kEnding = "m/e/";
 inline constexpr ByteView kErasing = "m/x/";
+inline constexpr ByteView kDelayed = "m/d/";
 inline constexpr ByteView kMessage = "m/m/";
 inline constexpr ByteView kCount = "m/c/";
 inline constexpr ByteView kHas = "m/h/";
+inline constexpr ByteView kGot = "m/k/";
+inline constexpr ByteView kFar = "m/f/";
 inline constexpr ByteView kRetained = "m/r/";
 
 /// prefix + number, for any of the above.
@@ -61,6 +72,9 @@ std::string of(ByteView prefix, uint64_t number);
 std::string of(ByteView prefix, uint64_t number, uint64_t second);
 std::string of(ByteView prefix, uint64_t number, ByteView rest);
 std::string inbound(uint64_t uid, uint16_t packet_id);
+std::string far(uint64_t uid, uint16_t packet_id);
+/// Without a uid; it and the filter follow.
+std::string got(const Origin& origin);
 /// The number behind a prefix; nullopt if the key is too short.
 std::optional<uint64_t> number_in(ByteView key, ByteView prefix);
 std::optional<uint64_t> second_in(ByteView key, ByteView prefix);
@@ -97,6 +111,12 @@ struct EntryRecord {
   std::string shared;  // empty: none
 };
 
+struct DelayedRecord {
+  bool tapped = false;  // the event plane has it: only sessions do not
+  Instant due{};
+  uint32_t seconds = 0;  // between its PUBLISH and `due`
+};
+
 struct RetainedRecord {
   uint64_t version = 0;
   std::shared_ptr<Message> message;
@@ -121,6 +141,10 @@ std::optional<SessionWill> decode_will(ByteView value, const Clock& clock);
 
 std::string encode_retained(uint64_t version, const Message& message, const Clock& clock);
 std::optional<RetainedRecord> decode_retained(ByteView value, const Clock& clock);
+
+std::string encode(const DelayedRecord& record, const Clock& clock);
+/// Never due later than it was put off for, from now on: whatever became of the clock, it comes.
+std::optional<DelayedRecord> decode_delayed(ByteView value, const Clock& clock);
 
 /// A lone varint: m/c/ and m/i/.
 std::string encode_number(uint64_t number);

@@ -73,6 +73,8 @@ std::vector<Case> cases() {
       {"retained", encode_retained(99, a_message(), kClock),
        via([](ByteView v) { return decode_retained(v, kClock); },
            [](const auto& r) { return encode_retained(r.version, *r.message, kClock); })},
+      {"delayed", encode(DelayedRecord{true, kClock.now + 70s, 90}, kClock),
+       via([](ByteView v) { return decode_delayed(v, kClock); }, [](const auto& r) { return encode(r, kClock); })},
       {"number", encode_number(1ULL << 40), via(decode_number, encode_number)},
   };
 }
@@ -121,6 +123,18 @@ TEST(SessionRecords, time_goes_on_while_nothing_runs) {
   // A clock of 1970 makes nothing expire.
   const Clock reset{Instant(5s), from_unix_ms(1000)};
   EXPECT_EQ(decode_session(bytes, reset)->detached_at, reset.now);
+}
+
+// Due ones come at once, others when it was said; never later than they were put off for, whatever the clock says.
+TEST(SessionRecords, a_message_for_later_comes_in_its_time) {
+  const std::string bytes = encode(DelayedRecord{false, kClock.now + 70s, 90}, kClock);
+  const auto due = [&](Clock clock) { return decode_delayed(bytes, clock)->due - clock.now; };
+  EXPECT_EQ(due({Instant(5s), kClock.wall + 30s}), 40s);
+  EXPECT_EQ(due({Instant(5s), kClock.wall + 100s}), -30s);
+  EXPECT_EQ(due({Instant(5s), from_unix_ms(1000)}), 90s);
+  std::string newer = bytes;
+  newer[0] = 2;
+  EXPECT_FALSE(decode_delayed(newer, kClock).has_value());
 }
 
 TEST(SessionRecords, an_attached_session_says_so) {

@@ -116,7 +116,7 @@ void Session::deliver(Outgoing& message, Copy copy, Instant now, bool hold) {
     return waits ? void() : pump(now);
   }
   copy.packet_id = durable() ? packet_id_of(next_sequence_) : next_packet_id();
-  if (find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
+  if (durable() && find(copy.packet_id) < inflight_.size()) {  // of an entry 65,535 before this one
     enqueue(message, copy, true);
     return pump(now);
   }
@@ -177,10 +177,13 @@ bool Session::make_room(size_t bytes, uint8_t qos) {
       while (mqueue_[victim].qos != 0) ++victim;
     } else if (qos == 0) {
       return false;
-    } else if (mqueue_.empty() && !load_page()) {
-      return true;  // all of it is still on its way to the disk: over the bound by one turn
+    } else {  // what may have been sent is no part of the queue
+      while (victim < mqueue_.size() && mqueue_[victim].sent) ++victim;
     }
-    drop_queued(victim, Drop::queue_full);
+    if (victim < mqueue_.size())
+      drop_queued(victim, Drop::queue_full);
+    else if (!drop_stored())
+      return true;  // all of it is still on its way to the disk: over the bound by one turn
   }
   return true;
 }
@@ -219,7 +222,7 @@ void Session::pump(Instant now) {
       continue;
     }
     const Entry& front = mqueue_.front();
-    if (front.message && expired(front.message->view(), now)) {
+    if (!front.sent && front.message && expired(front.message->view(), now)) {  // one in flight is completed
       drop_queued(0, Drop::expired);
       continue;
     }
@@ -412,7 +415,7 @@ std::vector<SharedMessage> Session::take_shared() {
       ++i;
       continue;
     }
-    out.push_back({std::move(f.message), std::move(f.shared)});
+    out.push_back({std::move(f.message), std::move(f.shared), f.sequence});
     inflight_.erase(i);
     if (i < resent_) --resent_;
   }
@@ -425,7 +428,7 @@ std::vector<SharedMessage> Session::take_shared() {
       }
       mqueue_bytes_ -= q.message->bytes();
       if (q.qos == 0) --mqueue_qos0_;
-      out.push_back({std::move(q.message), std::move(q.shared)});
+      out.push_back({std::move(q.message), std::move(q.shared), q.sequence});
       mqueue_.erase(i);
     }
   } while (!stored_.empty() && load_page());

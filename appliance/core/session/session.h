@@ -6,8 +6,9 @@
 // mqueue_ to inflight_ and leaves it with the last ack. Repeats happen after a reconnect only, in the original order
 // [MQTT-4.4.0-1]. Bounds: limits.h, each with a Drop reason.
 //
-// A durable session (keep()) tells its changes to the context's Keeper. While its client is away, or is far behind, its
-// queue lies in the store alone and comes back in pages: memory does not grow with the backlog. Packet ids follow from
+// A durable session (keep()) tells its changes to the context's Keeper. While its client is away all of it lies in the
+// store alone, what was in flight first; while it is far behind, its queue does. It comes back in pages: memory does
+// not grow with the backlog. Packet ids follow from
 // the entries' sequences, so that they are the same after a restart without having been written.
 #pragma once
 
@@ -66,6 +67,7 @@ struct Subscription {
 struct SharedMessage {
   MessagePtr message;
   SharedKey shared;
+  uint64_t sequence = 0;  // of its entry in the store; 0: none
 };
 
 struct SessionWill {
@@ -186,6 +188,8 @@ class Session {
     size_t count = 0;
     size_t bytes = 0;
     uint64_t turn = 0;    // of the last change
+    uint64_t quiet = 0;   // turn before which it is not read: what has left it may still be there
+    uint64_t unsent = 0;  // no entry below it is one that was never sent; 0: not known
     bool unsure = false;  // after a restart: the count is what the record says, the store knows
     bool empty() const { return count == 0 && !unsure; }
   };
@@ -202,6 +206,7 @@ class Session {
   void forget(const Entry& entry);
   void store_only(Entry entry);
   void spill();
+  bool drop_stored();
   bool load_page();
   bool promote();
   void send_due_pubrels();

@@ -53,6 +53,7 @@ void Session::set_context(SessionContext& context) {
   for (size_t i = 0; i < inflight_.size(); ++i) inflight_[i].turn = turn;
   for (size_t i = 0; i < mqueue_.size(); ++i) mqueue_[i].turn = turn;
   stored_.turn = turn;
+  if (stored_.quiet) stored_.quiet = turn;
   keeper().touch(*this);
 }
 
@@ -82,10 +83,24 @@ void Session::store_only(Entry entry) {
   stored_.turn = std::max(stored_.turn, entry.turn);
 }
 
-/// The client is gone: what waits for it waits in the store, but for QoS 0, which is nowhere else.
+/// The client is gone: what is in flight and what waits is in the store alone, but for QoS 0, which is nowhere else.
 void Session::spill() {
   Ring<Entry> stays;
   uint64_t first = 0;
+  auto put_away = [&](const Entry& e) {
+    if (first == 0) first = e.sequence;
+    ++stored_.count;
+    if (e.sent)
+      ++maybe_sent_;
+    else
+      stored_.bytes += bytes_of(e.message);
+    stored_.turn = std::max(stored_.turn, e.turn);
+  };
+  // Acknowledgements come in any order: an entry among these may be gone, and still in the store.
+  if (!inflight_.empty()) stored_.quiet = keeper().turn();
+  for (size_t i = 0; i < inflight_.size(); ++i) put_away(inflight_[i]);
+  inflight_.clear();
+  resent_ = pubrels_due_ = 0;
   while (!mqueue_.empty()) {
     Entry q = std::move(mqueue_.front());
     mqueue_.pop_front();
@@ -93,23 +108,52 @@ void Session::spill() {
       stays.push_back(std::move(q));
       continue;
     }
-    if (first == 0) first = q.sequence;
-    if (q.sent) ++maybe_sent_;
-    ++stored_.count;
-    stored_.bytes += bytes_of(q.message);
     mqueue_bytes_ -= bytes_of(q.message);
-    stored_.turn = std::max(stored_.turn, q.turn);
+    put_away(q);
   }
   mqueue_ = std::move(stays);
   if (first != 0) stored_.first = first;
+  stored_.unsent = 0;
+}
+
+/// Drops the first of what is in the store and was never sent, without bringing it into memory; false if it is still on
+/// its way there.
+bool Session::drop_stored() {
+  uint64_t from = stored_.unsent ? stored_.unsent : stored_.first;
+  for (size_t skip = stored_.unsent ? 0 : maybe_sent_; !stored_.empty();) {
+    const KeptPage page = keeper().load(uid_, from, skip + 1, kPageBytes);
+    if (page.entries.size() > skip) {
+      const KeptEntry& e = page.entries[skip];
+      keeper().remove(uid_, e.sequence, e.message ? e.message->number : 0);
+      keeper().touch(*this);
+      stored_.count -= std::min<size_t>(stored_.count, 1);
+      stored_.bytes -= std::min(stored_.bytes, bytes_of(e.message));
+      stored_.unsent = e.sequence + 1;
+      if (maybe_sent_ == 0)
+        stored_.first = stored_.unsent;
+      else
+        stored_.quiet = keeper().turn();
+      context_->counters.drop(Drop::queue_full);
+      return true;
+    }
+    if (page.end) return false;
+    skip -= page.entries.size();
+    from = page.next;
+  }
+  return false;
 }
 
 /// Brings the first of what is in the store into memory; false if nothing came. Then either there was nothing, or it is
 /// still on its way to the disk and pump() follows.
 bool Session::load_page() {
   while (!stored_.empty()) {
+    if (!keeper().durable(stored_.quiet)) {
+      keeper().wake(*this);
+      return false;
+    }
     KeptPage page = keeper().load(uid_, stored_.first, kPageMessages, kPageBytes);
     stored_.first = page.next;
+    if (stored_.unsent < page.next) stored_.unsent = 0;
     for (KeptEntry& e : page.entries) {
       Entry q{std::move(e)};
       q.turn = keeper().durable(stored_.turn) ? 0 : stored_.turn;

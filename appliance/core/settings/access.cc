@@ -1,7 +1,10 @@
 #include "core/settings/access.h"
 
-#include <map>
+#include <algorithm>
+#include <set>
 
+#include "core/security/base64.h"
+#include "core/security/psk.h"
 #include "core/settings/address.h"
 #include "core/settings/auth_methods.h"
 #include "core/settings/key.h"
@@ -29,6 +32,48 @@ const Table<Authn>& authn_table() {
   return table;
 }
 
+const Table<Psk>& psk_table() {
+  static const Table<Psk> table(
+      "broker.psk", false, "Pre-shared keys of TLS, for listeners with psk = true.",
+      {
+          text("file", &Psk::file,
+               "Identities and keys as Mosquitto's psk_file has them, a line \"identity:hexadecimal key\" each. Read "
+               "again on SIGHUP.")
+              .needed()
+              .like("\"/etc/posthouse/psk\""),
+      });
+  return table;
+}
+
+const Table<PskIdentity>& psk_identity_table() {
+  static const Table<PskIdentity> table(
+      "broker.psk_identity", true, "One pre-shared key. It counts before one of broker.psk.file.",
+      {
+          Key<PskIdentity>{"identity", "string", "", "What the client calls itself; becomes its user name.",
+                           [](PskIdentity& row, const Value& v, const Field& f) {
+                             if (!f.expect(v, Value::Kind::string, "a string")) return;
+                             row.identity = v.text;
+                             if (!security::psk_identity_valid(v.text))
+                               f.error(v.place, f.name() + " is no identity: 1 to " +
+                                                    std::to_string(security::kPskIdentityMax) +
+                                                    " bytes without ':' and control characters");
+                           },
+                           nullptr, "\"meter-17\"", true},
+          Key<PskIdentity>{"key", "string", "", "The key, up to 32 bytes, in hexadecimal.",
+                           [](PskIdentity& row, const Value& v, const Field& f) {
+                             if (!f.expect(v, Value::Kind::string, "a string of hexadecimal digits")) return;
+                             auto key = security::parse_psk_key(v.text);
+                             if (!key) return f.error(v.place, f.name() + ": " + key.error().detail);
+                             row.key = std::move(*key);
+                             if (row.key.size() < security::kPskBytesAdvised)
+                               f.out.warning(v.place, f.name() + " has " + std::to_string(row.key.size()) + " bytes",
+                                             "less than 16 can be guessed by who has recorded a handshake");
+                           },
+                           nullptr, "\"4f1c0e6b4a0f1d7a9c7e0d5b3a2f8e61\"", true},
+      });
+  return table;
+}
+
 const Table<Jwt>& jwt_table() {
   static const Table<Jwt> table(
       "broker.jwt", false,
@@ -49,33 +94,61 @@ const Table<Jwt>& jwt_table() {
   return table;
 }
 
-Key<HttpAuthn> url_key() {
+template <class Row>
+Key<Row> url_key(std::string example) {
   return {"url",
           "string",
           "",
-          "Where to ask: http://host:port/path.",
-          [](HttpAuthn& row, const Value& v, const Field& f) {
+          "Where to ask: http://host:port/path or https://host:port/path.",
+          [](Row& row, const Value& v, const Field& f) {
             if (!f.expect(v, Value::Kind::string, "a string")) return;
-            constexpr std::string_view kScheme = "http://";
             row.url = v.text;
+            row.tls = v.text.starts_with("https://");
             std::string_view rest = v.text;
-            if (!rest.starts_with(kScheme))
-              return f.error(v.place, f.name() + " must begin with http://", "https is not supported in this version");
-            rest.remove_prefix(kScheme.size());
+            if (!row.tls && !rest.starts_with("http://"))
+              return f.error(v.place, f.name() + " must begin with http:// or https://");
+            rest.remove_prefix(rest.find("://") + 3);
             const size_t slash = rest.find('/');
             row.path = slash == rest.npos ? "/" : rest.substr(slash);
             row.address = rest.substr(0, slash);
             const size_t bracket = row.address.rfind(']');
             if (row.address.find(':', bracket == row.address.npos ? 0 : bracket) == row.address.npos)
-              row.address += ":80";
+              row.address += row.tls ? ":443" : ":80";
             const auto parsed = parse_host_port(row.address, false);
-            const bool clean = row.path.find_first_of(" \r\n\t") == row.path.npos;
+            const bool clean = std::ranges::all_of(row.path, [](char c) { return c > ' ' && c < 0x7F && c != '#'; });
             if (!parsed || !clean)
-              f.error(v.place, f.name() + ": " + (parsed ? "the path has white space in it" : parsed.error()));
+              f.error(v.place,
+                      f.name() + ": " + (parsed ? "the path has white space or odd characters in it" : parsed.error()));
           },
           nullptr,
-          "\"http://127.0.0.1:8080/mqtt/auth\"",
+          std::move(example),
           true};
+}
+
+/// What is the same of every server that is asked.
+template <class Row>
+std::vector<Key<Row>> server_keys(std::string example, std::string_view full) {
+  return {
+      url_key<Row>(std::move(example)),
+      Key<Row>{
+          "ca", "string", "",
+          "Under https: file with the certificates of the authorities (PEM) that the server's may be of. Read again "
+          "on SIGHUP.",
+          [](Row& row, const Value& v, const Field& f) {
+            if (f.expect(v, Value::Kind::string, "a string")) row.ca = v.text;
+          },
+          [](const Row& row) { return in_quotes(row.ca); }, "", false},
+      Key<Row>{"request_timeout", "duration", "100ms .. 60s", "For the whole answer.",
+               [](Row& row, const Value& v, const Field& f) {
+                 if (auto d = read_duration(v, f, 100ms, 60s)) row.request_timeout = *d;
+               },
+               [](const Row& row) { return in_quotes(format_duration(row.request_timeout)); }, "", false},
+      Key<Row>{"requests_max", "integer", "1 .. 10000", full,
+               [](Row& row, const Value& v, const Field& f) {
+                 if (auto n = read_integer(v, f, 1, 10'000)) row.requests_max = static_cast<uint32_t>(*n);
+               },
+               [](const Row& row) { return std::to_string(row.requests_max); }, "", false},
+  };
 }
 
 const Table<HttpAuthn>& http_table() {
@@ -86,12 +159,29 @@ const Table<HttpAuthn>& http_table() {
       "204 "
       "for allow. No answer is like ignore, and a client that nobody else knows is then told that the server is "
       "unavailable.",
-      {
-          url_key(),
-          duration("request_timeout", &HttpAuthn::request_timeout, 100ms, 60s, "For the whole answer."),
-          integer("requests_max", &HttpAuthn::requests_max, 1, 10'000,
-                  "Questions at once, for each worker; further clients are refused as busy."),
-      });
+      server_keys<HttpAuthn>("\"http://127.0.0.1:8080/mqtt/auth\"",
+                             "Questions at once, for each worker; further clients are refused as busy."));
+  return table;
+}
+
+const Table<HttpAuthz>& http_authz_table() {
+  static const Table<HttpAuthz> table(
+      "broker.http_authz", false,
+      "A server that is asked about what no rule decides, before the default ones: POST with {clientid, username, "
+      "peerhost, action: \"publish\" or \"subscribe\", topic, qos, retain}; it answers {\"result\": \"allow\", "
+      "\"deny\" or "
+      "\"ignore\"}, or 204 for allow. The client's next packets wait meanwhile.",
+      [] {
+        auto keys = server_keys<HttpAuthz>("\"https://auth.example/mqtt/acl\"",
+                                           "Questions at once, for each worker; further ones wait.");
+        keys.push_back(duration("cache_ttl", &HttpAuthz::cache_ttl, 0s, std::chrono::hours(24),
+                                "How long an answer holds for the client that it is about; 0s: every time anew."));
+        keys.push_back(integer("cache_max", &HttpAuthz::cache_max, 1, 10'000, "Answers kept for each client."));
+        keys.push_back(choice<HttpAuthz, OnFailure, OnFailure>(
+            "on_failure", &HttpAuthz::on_failure, {{"deny", OnFailure::deny}, {"ignore", OnFailure::ignore}},
+            "What a question counts as that gets no answer, or none that can be read. ignore: as authz says."));
+        return keys;
+      }());
   return table;
 }
 
@@ -190,7 +280,12 @@ Key<Rule> topics_key() {
               f.error(v.place, f.name() + " is empty", "without the key the rule is for every topic");
             for (const Value& item : v.items) {
               if (!f.expect(item, Value::Kind::string, "an array of strings only")) continue;
-              if (auto topic = security::parse_topic_rule(item.text))
+              const ByteView subject = security::subject_of(item.text);
+              if (subject.size() != item.text.size())
+                f.error(
+                    item.place, f.name() + ": " + in_quotes(item.text.substr(0, 80)) + " fits nothing",
+                    "rules see the topic itself: write " + in_quotes(subject.empty() ? "#" : subject.substr(0, 80)));
+              else if (auto topic = security::parse_topic_rule(item.text))
                 row.topics.push_back(std::move(*topic));
               else
                 f.error(item.place, f.name() + ": " + in_quotes(item.text.substr(0, 80)) + " is no topic filter");
@@ -254,22 +349,55 @@ const Table<OverloadProtection>& overload_table() {
   return table;
 }
 
+void check_jwt(const Value& table, const Jwt& jwt, Diagnostics& out) {
+  auto place = [&](std::string_view key) {
+    const Entry* e = table.find(key);
+    return e ? e->value.place : table.place;
+  };
+  if (!jwt.secret.empty() && !jwt.secret_file.empty())
+    out.error(place("secret_file"), "`secret` and `secret_file` are both there", "leave one of them out");
+  if (jwt.secret_base64 && jwt.secret.empty() && jwt.secret_file.empty())
+    out.error(place("secret_base64_encoded"), "`secret_base64_encoded` needs `secret` or `secret_file`");
+  if (jwt.secret_base64 && !jwt.secret.empty() && security::base64_decode(jwt.secret).value_or("").empty())
+    out.error(place("secret"), "`secret` is no base64", "`secret_base64_encoded = true` says that it is");
+  for (const auto& [key, value] :
+       {std::pair("username_claim", &jwt.username_claim), {"acl_claim_name", &jwt.acl_claim_name}})
+    if (value->empty()) out.error(place(key), "`" + std::string(key) + "` is empty", "leave it out for the usual name");
+}
+
+/// Names that come twice among the rows of a table.
+template <class Row>
+void tell_doubles(const Value& broker, std::string_view table, std::string_view what, const std::vector<Row>& rows,
+                  std::string Row::* name, Diagnostics& out) {
+  std::set<std::string_view> seen;
+  const Entry* written = broker.find(table);
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (const std::string& called = rows[i].*name; !called.empty() && !seen.insert(called).second)
+      out.error(written->value.items[i].place, std::string(what) + in_quotes(called) + " is there already");
+}
+
 }  // namespace
 
 std::vector<TableInfo> access_tables() {
-  return {authn_table().info(), jwt_table().info(),  http_table().info(),     user_table().info(),
-          authz_table().info(), rule_table().info(), flapping_table().info(), overload_table().info()};
+  return {authn_table().info(), psk_table().info(),        psk_identity_table().info(), jwt_table().info(),
+          http_table().info(),  http_authz_table().info(), user_table().info(),         authz_table().info(),
+          rule_table().info(),  flapping_table().info(),   overload_table().info()};
 }
 
 void read_access(const Value& broker, Access& into, Diagnostics& out) {
   if (const Value* t = table_at(broker, "authn", "broker.authn", out)) authn_table().read(*t, into.authn, out);
+  if (const Value* t = table_at(broker, "psk", "broker.psk", out)) psk_table().read(*t, into.psk.emplace(), out);
+  read_rows(broker, "psk_identity", psk_identity_table(), into.psk_identities, out);
   if (const Value* t = table_at(broker, "jwt", "broker.jwt", out)) {
     Jwt& jwt = into.jwt.emplace();
     jwt_table().read(*t, jwt, out);
     if (jwt.secret.empty() && jwt.secret_file.empty() && jwt.public_key_file.empty() && jwt.jwks_file.empty())
       out.error(t->place, "[broker.jwt] has no key", "give it secret, secret_file, public_key_file or jwks_file");
+    check_jwt(*t, jwt, out);
   }
   if (const Value* t = table_at(broker, "http", "broker.http", out)) http_table().read(*t, into.http.emplace(), out);
+  if (const Value* t = table_at(broker, "http_authz", "broker.http_authz", out))
+    http_authz_table().read(*t, into.http_authz.emplace(), out);
   if (const Value* t = table_at(broker, "authz", "broker.authz", out)) authz_table().read(*t, into.authz, out);
   if (const Value* t = table_at(broker, "flapping_detect", "broker.flapping_detect", out))
     flapping_table().read(*t, into.flapping, out);
@@ -277,11 +405,8 @@ void read_access(const Value& broker, Access& into, Diagnostics& out) {
     overload_table().read(*t, into.overload, out);
   read_rows(broker, "user", user_table(), into.users, out);
   read_rows(broker, "acl", rule_table(), into.rules, out);
-  std::map<std::string_view, size_t> names;
-  const Entry* rows = broker.find("user");
-  for (size_t i = 0; i < into.users.size(); ++i)
-    if (!names.emplace(into.users[i].username, i).second && !into.users[i].username.empty())
-      out.error(rows->value.items[i].place, "the user " + in_quotes(into.users[i].username) + " is there already");
+  tell_doubles(broker, "user", "the user ", into.users, &AccessUser::username, out);
+  tell_doubles(broker, "psk_identity", "the identity ", into.psk_identities, &PskIdentity::identity, out);
 }
 
 }  // namespace ph::settings

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
@@ -18,11 +19,13 @@ namespace ph::settings {
 struct TableInfo;
 
 /// How a client's credentials may be checked, in the order given.
-enum class AuthMethod : uint8_t { users, certificate, jwt, http };
+enum class AuthMethod : uint8_t { users, certificate, jwt, http, psk };
 enum class CertificateAs : uint8_t { none, username, clientid };
+enum class CertificateField : uint8_t { cn, dns, email, uri };
 
 struct Authn {
-  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::jwt, AuthMethod::users, AuthMethod::http};
+  std::vector<AuthMethod> order = {AuthMethod::certificate, AuthMethod::psk, AuthMethod::jwt, AuthMethod::users,
+                                   AuthMethod::http};
   std::string password_file;  // empty: none
 };
 struct AccessUser {
@@ -35,6 +38,14 @@ struct Authz {
   security::DenyAction deny_action = security::DenyAction::ignore;
   bool default_rules = true;
 };
+/// Pre-shared keys of TLS.
+struct Psk {
+  std::string file;  // empty: none
+};
+struct PskIdentity {
+  std::string identity;
+  std::string key;  // its bytes
+};
 /// Keys that tokens may be signed with; each that is not empty counts.
 struct Jwt {
   std::string secret;
@@ -45,13 +56,24 @@ struct Jwt {
   std::string username_claim = "username";
   std::string acl_claim_name = "acl";
 };
+/// Where Debian and others keep the authorities that browsers know.
+inline constexpr std::string_view kSystemAuthorities = "/etc/ssl/certs/ca-certificates.crt";
 /// A server that is asked about clients.
-struct HttpAuthn {
+struct HttpServer {
   std::string url;
-  std::string address;  // out of it: "host:port",
+  bool tls = false;     // out of it: https://,
+  std::string address;  // "host:port",
   std::string path;     // and the rest
   Duration request_timeout = 5s;
   uint32_t requests_max = 256;
+  std::string ca{kSystemAuthorities};
+};
+struct HttpAuthn : HttpServer {};
+enum class OnFailure : uint8_t { deny, ignore };
+struct HttpAuthz : HttpServer {
+  Duration cache_ttl = std::chrono::minutes(1);
+  uint32_t cache_max = 32;
+  OnFailure on_failure = OnFailure::deny;
 };
 struct FlappingDetect {
   bool enable = false;
@@ -67,8 +89,11 @@ struct OverloadProtection {
 struct Access {
   Authn authn;
   Authz authz;
+  std::optional<Psk> psk;
+  std::vector<PskIdentity> psk_identities;
   std::optional<Jwt> jwt;
   std::optional<HttpAuthn> http;
+  std::optional<HttpAuthz> http_authz;
   FlappingDetect flapping;
   OverloadProtection overload;
   std::vector<AccessUser> users;
@@ -77,8 +102,17 @@ struct Access {
 
 /// The tables inside [broker], for the schema.
 std::vector<TableInfo> access_tables();
-inline constexpr std::string_view kAccessInner[] = {
-    "authn", "http", "jwt", "user", "authz", "acl", "flapping_detect", "overload_protection"};
+inline constexpr std::string_view kAccessInner[] = {"authn",
+                                                    "psk",
+                                                    "psk_identity",
+                                                    "http",
+                                                    "http_authz",
+                                                    "jwt",
+                                                    "user",
+                                                    "authz",
+                                                    "acl",
+                                                    "flapping_detect",
+                                                    "overload_protection"};
 void read_access(const Value& broker, Access& into, Diagnostics& out);
 
 }  // namespace ph::settings

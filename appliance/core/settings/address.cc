@@ -1,6 +1,9 @@
 #include "core/settings/address.h"
 
+#include <algorithm>
 #include <charconv>
+
+#include "core/security/address.h"
 
 namespace ph::settings {
 namespace {
@@ -9,6 +12,19 @@ bool host_char(char c, bool six) {
   const bool digit = c >= '0' && c <= '9';
   if (six) return digit || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F') || c == ':' || c == '.' || c == '%';
   return digit || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '.' || c == '_';
+}
+
+/// A name of RFC 1123 (with '_', which many networks have), or an IPv4 address: what looks like one has to be one.
+bool host_valid(std::string_view host) {
+  bool last_numeric = false;
+  for (std::string_view rest = host; !rest.empty();) {
+    const size_t dot = rest.find('.');
+    const std::string_view label = rest.substr(0, dot);
+    if (label.empty() || label.size() > 63 || label.front() == '-' || label.back() == '-') return false;
+    last_numeric = std::ranges::all_of(label, [](char c) { return c >= '0' && c <= '9'; });
+    rest = dot == rest.npos ? std::string_view() : rest.substr(dot + 1);
+  }
+  return !last_numeric || security::parse_address(host);
 }
 
 /// "127.x.y.z" and nothing that merely begins so, like the name 127.example.com.
@@ -59,6 +75,8 @@ std::expected<HostPort, std::string> parse_host_port(std::string_view text, bool
   if (out.host.size() > 253) return std::unexpected(shown + ": the host is too long");
   for (char c : out.host)
     if (!host_char(c, six)) return std::unexpected(shown + " is not a host and a port");
+  if (six ? !security::parse_address(out.host) : !host_valid(out.host))
+    return std::unexpected(shown + ": " + (six ? "that is no IPv6 address" : "no host can be called that"));
   const auto [end, status] = std::from_chars(port.data(), port.data() + port.size(), out.port);
   if (port.empty() || status != std::errc() || end != port.data() + port.size())
     return std::unexpected(shown + ": the port must be 1 .. 65535");

@@ -1,6 +1,7 @@
 // The list of authentication methods, as [broker.authn] and a listener have it.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,7 +11,7 @@
 
 namespace ph::settings {
 
-inline const std::vector<std::string_view> kAuthMethodNames = {"users", "certificate", "jwt", "http"};
+inline const std::vector<std::string_view> kAuthMethodNames = {"users", "certificate", "jwt", "http", "psk"};
 
 /// `Member` is vector<AuthMethod> or an optional one.
 template <class Row, class Member>
@@ -23,7 +24,12 @@ Key<Row> methods_key(std::string_view name, Member Row::* member, std::string_vi
             if (!f.expect(v, Value::Kind::array, "an array of strings")) return;
             std::vector<AuthMethod> list;
             for (const Value& item : v.items)
-              if (auto i = read_choice(item, f, kAuthMethodNames)) list.push_back(static_cast<AuthMethod>(*i));
+              if (auto i = read_choice(item, f, kAuthMethodNames)) {
+                const auto method = static_cast<AuthMethod>(*i);
+                if (std::ranges::find(list, method) != list.end())
+                  f.error(item.place, f.name() + " has " + in_quotes(item.text) + " twice");
+                list.push_back(method);
+              }
             row.*member = std::move(list);
           },
           [member](const Row& row) {

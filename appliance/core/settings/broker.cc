@@ -127,6 +127,47 @@ const Table<Broker>& broker_table() {
 
 }  // namespace
 
+namespace {
+
+/// A name that clients' names are filled into; "x" stands for one that is like others.
+bool template_valid(std::string_view text) {
+  return mqtt::utf8_valid(text) && mqtt::topic_valid(text) && text.size() <= UINT16_MAX;
+}
+
+void check_rewrite(const Rewrite& row, const Value& table, Diagnostics& out) {
+  const Entry* to = table.find("to");
+  if (!to || !to->value.is(Value::Kind::string) || row.from.empty()) return;
+  if (!template_valid(row.to))
+    return out.error(to->value.place, "`to` is " + in_quotes(row.to.substr(0, 80)) + ", which is no topic",
+                     "at least one character, and no + and #: wildcards come in by {1} to {9}");
+  size_t wildcards = 0;
+  for (size_t i = 0; i < row.from.size(); ++i) wildcards += row.from[i] == '+' || row.from[i] == '#';
+  for (size_t i = row.to.find('{'); i != row.to.npos; i = row.to.find('{', i + 1)) {
+    const std::string_view word = std::string_view(row.to).substr(i, 3);
+    if (word.size() < 3 || word[2] != '}' || word[1] < '0' || word[1] > '9') continue;
+    if (static_cast<size_t>(word[1] - '0') > wildcards || word[1] == '0')
+      out.error(to->value.place, "`to` has " + std::string(word) + ", but `from` has " + std::to_string(wildcards) +
+                                     (wildcards == 1 ? " wildcard" : " wildcards"));
+  }
+}
+
+void check_auto_subscribe(const AutoSubscribe& row, const Value& table, Diagnostics& out) {
+  const Entry* no_local = table.find("no_local");
+  if (no_local && row.no_local && mqtt::shared_filter(row.filter))
+    out.error(no_local->value.place,
+              "`no_local` and the shared filter " + in_quotes(row.filter.substr(0, 80)) + " exclude each other",
+              "whose messages a group gets does not depend on who of it sent them");
+}
+
+template <class Row>
+void check_rows(const Value& broker, std::string_view key, const std::vector<Row>& rows,
+                void (*check)(const Row&, const Value&, Diagnostics&), Diagnostics& out) {
+  const Entry* written = broker.find(key);
+  for (size_t i = 0; i < rows.size(); ++i) check(rows[i], written->value.items[i], out);
+}
+
+}  // namespace
+
 std::vector<TableInfo> broker_tables() {
   return {broker_table().info(), rewrite_table().info(), auto_subscribe_table().info()};
 }
@@ -135,6 +176,14 @@ void read_broker(const Value& broker, Broker& into, Diagnostics& out) {
   broker_table().read(broker, into, out);
   read_rows(broker, "rewrite", rewrite_table(), into.rewrites, out);
   read_rows(broker, "auto_subscribe", auto_subscribe_table(), into.auto_subscriptions, out);
+  check_rows(broker, "rewrite", into.rewrites, check_rewrite, out);
+  check_rows(broker, "auto_subscribe", into.auto_subscriptions, check_auto_subscribe, out);
+  if (const Entry* e = broker.find("response_information");
+      e && e->value.is(Value::Kind::string) && !template_valid(into.response_information))
+    out.error(e->value.place,
+              "`response_information` is " + in_quotes(into.response_information.substr(0, 80)) +
+                  ", which no client can publish below",
+              "no wildcards, and not empty");
 }
 
 }  // namespace ph::settings

@@ -60,6 +60,8 @@ class Check {
   void run() {
     node();
     tls_files();
+    api();
+    methods();
     agent();
     receiver();
     listeners();
@@ -90,6 +92,36 @@ class Check {
     absolute(s_.tls->cert, at.place("cert"), "tls.cert");
     absolute(s_.tls->key, at.place("key"), "tls.key");
     if (!s_.tls->crl.empty() || at.has("crl")) absolute(s_.tls->crl, at.place("crl"), "tls.crl");
+  }
+  void api() {
+    constexpr size_t kSocketPathMax = 107;  // sockaddr_un
+    const At at = root_.inner("api");
+    absolute(s_.api.socket, at.place("socket"), "api.socket");
+    if (s_.api.socket.size() > kSocketPathMax)
+      out_.error(at.place("socket"), "`api.socket` is longer than " + std::to_string(kSocketPathMax) + " bytes");
+  }
+  /// Methods that are asked for by name and have nothing to go by.
+  void methods() {
+    const Access& access = s_.broker.access;
+    const At authn = root_.inner("broker").inner("authn");
+    if (authn.has("order")) methods(access.authn.order, authn, "order");
+    for (size_t i = 0; i < s_.listeners.size(); ++i)
+      if (s_.listeners[i].authn) methods(*s_.listeners[i].authn, root_.row("listener", i), "authn");
+  }
+  void methods(const std::vector<AuthMethod>& list, const At& at, std::string_view key) {
+    const Access& access = s_.broker.access;
+    auto missing = [&](AuthMethod method, bool there, std::string_view name, std::string_view table) {
+      const auto found = std::ranges::find(list, method);
+      if (there || found == list.end()) return;
+      out_.error(at.item(key, static_cast<size_t>(found - list.begin())),
+                 "`" + std::string(key) + "` has " + in_quotes(name) + ", but there is no " + std::string(table));
+    };
+    const Value* written = at.value(key);
+    if (!written || written->items.size() != list.size()) return;  // told already
+    missing(AuthMethod::jwt, access.jwt.has_value(), "jwt", "[broker.jwt]");
+    missing(AuthMethod::http, access.http.has_value(), "http", "[broker.http]");
+    missing(AuthMethod::psk, access.psk || !access.psk_identities.empty(), "psk",
+            "[broker.psk] and no [[broker.psk_identity]]");
   }
   void agent() {
     if (!s_.agent) return;
@@ -134,6 +166,8 @@ class Check {
     if (!r.link.empty()) endpoint(r.link, at.place("link"), "receiver.link", true);
     if (!r.link.empty()) links.push_back(r.link);
     transport(r.tls, r.insecure_plain, links, at, "link", "receiver");
+    if (!r.lsd.empty() && endpoint(r.lsd, at.place("lsd"), "receiver.lsd", true))
+      plain_only(r.insecure_plain, {r.lsd}, at.place("lsd"), "receiver.lsd");
     for (size_t i = 0; i < r.categories.size(); ++i)
       for (size_t m = 0; m < r.categories[i].match.size(); ++m)
         mask(r.categories[i].match[m], at.row("category", i).item("match", m), "receiver.category.match");
@@ -158,6 +192,11 @@ class Check {
       if (l.client_certificate == ClientCertificate::required && !l.tls)
         out_.error(at.place("client_certificate"), "`client_certificate = \"required\"` needs `tls = true`");
       if (l.tls && !s_.tls) out_.error(at.place("tls"), "`tls = true` needs a [tls] table with ca, cert and key");
+      if (l.psk && s_.broker.access.psk_identities.empty() && !s_.broker.access.psk)
+        out_.error(at.place("psk"), "`psk = true` needs keys", "give them in [broker.psk] or [[broker.psk_identity]]");
+      if (l.certificate_field != CertificateField::cn && l.certificate_as == CertificateAs::none)
+        out_.error(at.place("certificate_field"), "`certificate_field` needs `certificate_as`",
+                   "as it is, no name of a certificate is used");
       if (l.certificate_as != CertificateAs::none && !l.tls)
         out_.error(at.place("certificate_as"), "`certificate_as` needs `tls = true`",
                    "without TLS nobody shows a certificate");
@@ -167,11 +206,26 @@ class Check {
     const bool ws = l.protocol == ListenerProtocol::ws;
     if (!ws && l.path != Listener{}.path)
       out_.error(at.place("path"), "`path` is for listeners with `protocol = \"ws\"`");
+    if (!ws && at.has("origins"))
+      out_.warning(at.place("origins"), "`origins` is for listeners with `protocol = \"ws\"`");
+    if (at.has("origins") && l.origins.empty() && at.value("origins")->is(Value::Kind::array))
+      out_.error(at.place("origins"), "`origins` is empty", "without the key pages of anywhere may connect");
+    for (size_t i = 0; i < l.origins.size(); ++i) origin(l.origins[i], at.item("origins", i));
     auto in_path = [](char c) { return c > ' ' && c < 0x7F && c != '?' && c != '#'; };
     if (ws &&
         (!l.path.starts_with('/') || l.path.size() > kPathMax || !std::all_of(l.path.begin(), l.path.end(), in_path)))
       out_.error(at.place("path"),
                  "`listener.path` is " + in_quotes(l.path.substr(0, 80)) + "; it must be like \"/mqtt\"");
+  }
+  void origin(const std::string& text, Place place) {
+    std::string_view rest = text;
+    const bool scheme = rest.starts_with("https://") || rest.starts_with("http://");
+    rest.remove_prefix(scheme ? rest.find("://") + 3 : 0);
+    if (rest.starts_with("*.")) rest.remove_prefix(2);
+    const bool port = rest.rfind(':') != rest.npos && !rest.ends_with(']');
+    if (!scheme || !parse_host_port(std::string(rest) + (port ? "" : ":1"), false))
+      out_.error(place, in_quotes(text.substr(0, 80)) + " is no origin",
+                 "write scheme, host and, if it is not the usual one, port: \"https://app.example:8443\"");
   }
   void upstreams() {
     std::map<std::string, Place> names;
@@ -196,8 +250,32 @@ class Check {
         if (!seen.insert(text).second)
           out_.error(at.item("addresses", a), "address " + in_quotes(text) + " is there twice", "give it a weight");
       }
-      transport(u.tls, u.insecure_plain, plain, at, "addresses", "upstream");
+      if (u.protocol == Protocol::lsd)
+        lsd_upstream(u, plain, at);
+      else
+        link_upstream(u, plain, at);
     }
+  }
+
+  void link_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
+    transport(u.tls, u.insecure_plain, addresses, at, "addresses", "upstream");
+    if (u.compress == LinkCompress::gzip)
+      out_.error(at.place("compress"), "`upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone",
+                 "write \"zstd\" or \"auto\"");
+  }
+  void lsd_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
+    constexpr uint32_t kConnections = 4;
+    if (!at.has("connections")) u.connections = kConnections;
+    if (u.tls.value_or(false))
+      out_.error(at.place("tls"), "`tls = true` with `protocol = \"lsd\"`", "LSD's protocol has no TLS");
+    u.tls = false;
+    plain_only(u.insecure_plain, addresses, at.place("addresses"), "upstream.addresses");
+    if (u.compress == LinkCompress::zstd)
+      out_.error(at.place("compress"), "`upstream.compress = \"zstd\"` with `protocol = \"lsd\"`",
+                 "LSD's protocol knows gzip");
+    for (const char* key : {"resume_timeout", "server_name", "balance", "rate", "dedup"})
+      if (at.has(key))
+        out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
   }
 
   // --- routes
@@ -218,10 +296,7 @@ class Check {
     targets(r, at);
     category_of(r, at);
     if (r.when == When::subscribed) demand(r, at);
-    const bool drops = r.spool.full != Full::block;
-    if (r.ack == Ack::far && (drops || says_drop(at)))
-      out_.error(at.place("ack"), "`ack = \"far\"` and `spool.full = \"drop_...\"` contradict each other",
-                 "what is dropped never arrives at the far end, so its source would wait for ever");
+    spool(r, at);
     if (r.ack == Ack::far && !r.topics.empty())
       out_.warning(at.place("ack"), "`ack = \"far\"` on a route with topics withholds PUBACK during an outage",
                    "clients stop once their window of unacknowledged messages is full");
@@ -241,10 +316,19 @@ class Check {
       if (r.to.size() == 1 && u.name == r.to.front().text && u.protocol != Protocol::link)
         wrong("needs an upstream with `protocol = \"link\"`", "others cannot tell what is wanted there");
   }
-  /// drop_* is refused as not built and so never stored; the contradiction is worth naming all the same.
-  static bool says_drop(const At& at) {
-    const Value* full = at.inner("spool").value("full");
-    return full && full->text.starts_with("drop_");
+  void spool(const Route& r, const At& at) {
+    const bool drops = r.spool.full != Full::block;
+    if (r.ack == Ack::far && (drops || r.spool.keep))
+      out_.error(at.place("ack"),
+                 std::string("`ack = \"far\"` and `spool.") + (drops ? "full = \"drop_...\"" : "keep") +
+                     "` contradict each other",
+                 "what is dropped never arrives at the far end, so its source would wait for ever");
+    if (drops && !r.spool.max)
+      out_.error(at.inner("spool").place("full"), "`spool.full` needs `spool.max`: without it nothing is ever full");
+    if (s_.agent && r.topics.empty() && (drops || r.spool.keep))
+      out_.warning(at.inner("spool").place(drops ? "full" : "keep"),
+                   "nothing is dropped of files that this node's agent reads: they wait where they are",
+                   "it holds for what comes from peers; an alarm tells when more files wait than `max`");
   }
   void topic(const std::string& filter, Place place) {
     if (filter.starts_with("$share/") || filter.starts_with("$queue/"))
@@ -278,7 +362,7 @@ class Check {
     std::vector<std::string_view> known;
     for (const Upstream& u : s_.upstreams) {
       if (u.name == wanted || u.name.empty()) return;  // one whose name could not be read may be meant
-      known.emplace_back(u.name);
+      if (u.name != "files") known.emplace_back(u.name);
     }
     known.emplace_back("files");
     const std::string_view near = nearest(wanted, known);
@@ -451,6 +535,17 @@ class Check {
     if (to_listen && parsed->port != 0)
       unique(bound_, parsed->host + " port " + std::to_string(parsed->port), place, "listener at");
     return *parsed;
+  }
+  /// For a protocol without TLS: beyond loopback only by explicit choice.
+  void plain_only(bool insecure, const std::vector<std::string>& addresses, Place place, std::string_view key) {
+    for (const std::string& text : addresses) {
+      const auto parsed = parse_host_port(text, true);
+      if (insecure || !parsed || parsed->is_loopback()) continue;
+      out_.error(place,
+                 "`" + std::string(key) + "`: LSD's protocol would be used at " + in_quotes(text) + " without TLS",
+                 "it has none; write `insecure_plain = true` here if that is meant");
+      return;
+    }
   }
   /// TLS by default where there are certificates; plain beyond loopback only by explicit choice.
   void transport(std::optional<bool>& tls, bool insecure, const std::vector<std::string>& addresses, const At& at,

@@ -10,6 +10,10 @@ namespace ph::settings {
 namespace {
 
 constexpr std::array<std::string_view, 6> kLive = {"log", "log.level", "tls.ca", "tls.cert", "tls.key", "tls.crl"};
+// Tables of which everything is live, rows of an array among them.
+constexpr std::array<std::string_view, 7> kLiveTables = {
+    "broker.user", "broker.acl", "broker.authz",       "broker.authn.password_file",
+    "broker.jwt",  "broker.psk", "broker.psk_identity"};
 
 bool same(const Value& a, const Value& b) {
   if (a.kind != b.kind || a.text != b.text || a.integer != b.integer || a.floating != b.floating ||
@@ -88,7 +92,12 @@ std::vector<std::string> differences(std::string_view before, std::string_view a
 }
 
 bool is_live(std::string_view key) {
-  return std::ranges::find(kLive, key) != kLive.end();
+  if (std::ranges::find(kLive, key) != kLive.end()) return true;
+  if (key.starts_with("[[")) key.remove_prefix(2);
+  return std::ranges::any_of(kLiveTables, [&](std::string_view table) {
+    return key.starts_with(table) &&
+           (key.size() == table.size() || std::string_view(".] ").contains(key[table.size()]));
+  });
 }
 
 }  // namespace ph::settings

@@ -252,11 +252,26 @@ class Builder {
         for (Entry& e : value.entries) insert(*current_.table, std::move(e), "");
       return extent.end;
     } catch (const toml::parse_error& e) {
-      const Place place = place_of(e.source(), line);
+      Place place = place_of(e.source(), line);
+      if (e.description().find("not representable") != std::string_view::npos) to_begin_of_number(place);
       out_.error(place, std::string(e.description()));
       note_broken(at, line);
       return extent.whole ? extent.end : resume_after(at, place.line);
     }
+  }
+  /// From behind a number to where it begins.
+  void to_begin_of_number(Place& place) const {
+    size_t at = 0;
+    for (uint32_t line = 1; line < place.line && at != text_.npos; ++line) {
+      at = text_.find('\n', at);
+      if (at != text_.npos) ++at;
+    }
+    if (at == text_.npos) return;
+    const std::string_view line = text_.substr(at, text_.find('\n', at) - at);
+    auto in_number = [](char c) { return is_bare(c) || c == '+' || c == '.'; };
+    size_t begin = std::min<size_t>(place.column - 1, line.size());
+    while (begin > 0 && in_number(line[begin - 1])) --begin;
+    place.column = static_cast<uint32_t>(begin) + 1;
   }
   /// Goes on at the line of the error, or the first behind it that looks like a statement.
   size_t resume_after(size_t at, uint32_t error_line) {

@@ -1,5 +1,6 @@
 #include "core/settings/key.h"
 
+#include <algorithm>
 #include <array>
 
 #include "core/settings/suggest.h"
@@ -29,6 +30,21 @@ std::string homes_of(std::string_view key, std::string_view but) {
   return out;
 }
 
+bool is_digits(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// What somebody meant who wrote "yes", or 1.
+std::string boolean_hint(const Value& value) {
+  static constexpr std::array<std::string_view, 4> kYes = {"true", "yes", "on", "1"}, kNo = {"false", "no", "off", "0"};
+  std::string text = value.is(Value::Kind::integer) ? std::to_string(value.integer) : value.text;
+  for (char& c : text)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c + 32);
+  if (std::ranges::find(kYes, text) != kYes.end()) return "write true, without quotes";
+  if (std::ranges::find(kNo, text) != kNo.end()) return "write false, without quotes";
+  return {};
+}
+
 std::string shortened(std::string_view text) {
   constexpr size_t kMax = 80;
   return text.size() <= kMax ? std::string(text) : std::string(text.substr(0, kMax)) + "...";
@@ -40,8 +56,9 @@ bool Field::expect(const Value& value, Value::Kind kind, std::string_view wanted
   if (value.is(kind)) return true;
   if (value.is(Value::Kind::broken)) return false;
   std::string hint;
-  if (value.is(Value::Kind::string) && (kind == Value::Kind::integer || kind == Value::Kind::boolean))
+  if (value.is(Value::Kind::string) && kind == Value::Kind::integer && is_digits(value.text))
     hint = "write " + shortened(value.text) + " without quotes";
+  if (kind == Value::Kind::boolean) hint = boolean_hint(value);
   if (value.is(Value::Kind::string) && kind == Value::Kind::array)
     hint = "write [" + in_quotes(shortened(value.text)) + "]";
   if (value.is(Value::Kind::array) && kind == Value::Kind::string) hint = "write it without brackets";
@@ -100,10 +117,14 @@ template <class T>
 std::optional<T> read_unit(const Value& value, const Field& field, Unit<T> (*parse)(std::string_view),
                            std::string_view what, std::string_view units) {
   if (value.is(Value::Kind::integer) || value.is(Value::Kind::floating)) {
-    const std::string number = value.is(Value::Kind::integer) ? std::to_string(value.integer) : "10";
-    field.error(
-        value.place, field.name() + " is " + std::string(what) + " and needs a unit",
-        "write \"" + number + std::string(units.substr(0, units.find(' '))) + "\" (" + std::string(units) + ")");
+    const std::string unit(units.substr(0, units.find(' ')));
+    std::string example =
+        (value.is(Value::Kind::integer) && value.integer >= 0 ? std::to_string(value.integer) : "10") + unit;
+    // A number of that size was meant in bytes.
+    if (value.is(Value::Kind::integer) && value.integer >= 1024 && unit.starts_with("MiB"))
+      example = format_size(Bytes{static_cast<uint64_t>(value.integer)}) + unit.substr(3);
+    field.error(value.place, field.name() + " is " + std::string(what) + " and needs a unit",
+                "write \"" + example + "\" (" + std::string(units) + ")");
     return std::nullopt;
   }
   if (!field.expect(value, Value::Kind::string, std::string(what) + " in quotes, with a unit")) return std::nullopt;

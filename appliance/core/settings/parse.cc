@@ -19,6 +19,41 @@ std::string Outcome::to_string(std::string_view file) const {
   return out;
 }
 
+namespace {
+
+/// The files named in strings of a table.
+void add_files(const Value& root, std::string_view path,
+               std::initializer_list<std::pair<std::string_view, NamedFile::Kind>> keys, std::vector<NamedFile>& to) {
+  const Value* table = &root;
+  while (table && !path.empty()) {
+    const size_t dot = path.find('.');
+    const Entry* e = table->find(path.substr(0, dot));
+    table = e ? &e->value : nullptr;
+    path = dot == path.npos ? std::string_view() : path.substr(dot + 1);
+  }
+  if (!table) return;
+  for (const auto& [key, kind] : keys)
+    if (const Entry* e = table->find(key); e && e->value.is(Value::Kind::string) && !e->value.text.empty())
+      to.push_back({kind, e->value.text, e->value.place});
+}
+
+std::vector<NamedFile> named_files(const Value& root) {
+  using Kind = NamedFile::Kind;
+  std::vector<NamedFile> out;
+  add_files(root, "tls",
+            {{"ca", Kind::authorities}, {"cert", Kind::certificate}, {"key", Kind::key}, {"crl", Kind::revocations}},
+            out);
+  add_files(root, "broker.authn", {{"password_file", Kind::passwords}}, out);
+  add_files(root, "broker.psk", {{"file", Kind::psk}}, out);
+  add_files(root, "broker.jwt",
+            {{"secret_file", Kind::jwt_secret}, {"public_key_file", Kind::jwt_key}, {"jwks_file", Kind::jwks}}, out);
+  add_files(root, "broker.http", {{"ca", Kind::authorities}}, out);
+  add_files(root, "broker.http_authz", {{"ca", Kind::authorities}}, out);
+  return out;
+}
+
+}  // namespace
+
 Outcome parse(std::string_view text, const std::string& hostname) {
   Diagnostics diagnostics;
   Settings settings;
@@ -28,11 +63,15 @@ Outcome parse(std::string_view text, const std::string& hostname) {
   Outcome out;
   if (diagnostics.errors() == 0) out.settings = std::move(settings);
   out.diagnostics = diagnostics.take();
+  out.files = named_files(root);
   return out;
 }
 
 Checked config_check(std::string_view text, std::string_view file, const std::string& hostname) {
-  const Outcome outcome = parse(text, hostname);
+  return to_checked(parse(text, hostname), file);
+}
+
+Checked to_checked(const Outcome& outcome, std::string_view file) {
   Checked out;
   out.text = outcome.to_string(file);
   const size_t errors = outcome.errors(), warnings = outcome.diagnostics.size() - errors;

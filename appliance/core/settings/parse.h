@@ -11,9 +11,18 @@
 
 namespace ph::settings {
 
+/// A file that the configuration names and the node reads at start: the text alone cannot tell whether it will do.
+struct NamedFile {
+  enum class Kind : uint8_t { authorities, certificate, key, revocations, passwords, psk, jwt_secret, jwt_key, jwks };
+  Kind kind = Kind::authorities;
+  std::string path;
+  Place place;
+};
+
 struct Outcome {
   std::optional<Settings> settings;     // only if there is no error
   std::vector<Diagnostic> diagnostics;  // errors and warnings, by place
+  std::vector<NamedFile> files;
 
   size_t errors() const;
   /// One line each, "file:line:column: error: message; hint".
@@ -31,6 +40,7 @@ struct Checked {
   int exit_code = 0;
   std::string text;
 };
+Checked to_checked(const Outcome& outcome, std::string_view file);
 Checked config_check(std::string_view text, std::string_view file, const std::string& hostname);
 
 }  // namespace ph::settings

@@ -174,15 +174,13 @@ TEST(Parse, units_are_asked_for_and_named) {
 
 TEST(Parse, what_is_not_built_is_said_to_be_not_supported) {
   const auto got = complaints(R"([receiver]
-lsd = "127.0.0.1:3701"
 dir = "/e"
 [[receiver.category]]
 match = ["a"]
-compress = "gzip"
+chunk_max = "1MiB"
 [[upstream]]
 name = "u"
 addresses = ["127.0.0.1:1"]
-protocol = "lsd"
 balance = { hash = { prefix = ":" } }
 rate = "8MiB/s"
 connections = 4
@@ -197,16 +195,32 @@ spool = { keep = "7d", full = "drop_oldest" }
   for (const auto& line : got)
     if (line.find("not supported in this version") != line.npos) unsupported.push_back(line);
   EXPECT_THAT(unsupported,
-              ElementsAre("f:2:1: error: `receiver.lsd` is not supported in this version",
-                          "f:6:12: error: `receiver.category.compress = \"gzip\"` is not supported in this version",
-                          "f:10:12: error: `upstream.protocol = \"lsd\"` is not supported in this version",
-                          "f:11:11: error: `upstream.balance = hash` is not supported in this version",
-                          "f:12:1: error: `upstream.rate` is not supported in this version",
-                          "f:13:15: error: `upstream.connections > 1` is not supported in this version",
-                          "f:14:9: error: `upstream.dedup = \"strict\"` is not supported in this version",
-                          "f:19:11: error: `route.spool.keep` is not supported in this version",
-                          "f:19:31: error: `route.spool.full = \"drop_oldest\"` is not supported in this version"));
-  EXPECT_THAT(got, testing::Contains(HasSubstr("f:18:7: error: `ack = \"far\"` and `spool.full")));
+              ElementsAre("f:12:9: error: `upstream.dedup = \"strict\"` is not supported in this version"));
+  EXPECT_THAT(got, testing::Contains(HasSubstr("f:16:7: error: `ack = \"far\"` and `spool.full")));
+}
+
+TEST(Parse, lsd_has_no_tls_and_several_connections) {
+  const std::string rest = "[[route]]\nname = \"r\"\nto = [\"u\"]\n";
+  const std::string head = "[[upstream]]\nname = \"u\"\nprotocol = \"lsd\"\n";
+  const std::string tls = "[tls]\nca = \"/c\"\ncert = \"/c\"\nkey = \"/k\"\n";
+  const Settings lsd = good(tls + "[receiver]\nlsd = \"127.0.0.1:3701\"\n" + head +
+                            "addresses = [\"127.0.0.1:1\"]\ncompress = \"gzip\"\n" + rest);
+  EXPECT_EQ(lsd.upstreams[0].tls, false) << "also where there are certificates";
+  EXPECT_EQ(lsd.upstreams[0].connections, 4u);
+  EXPECT_EQ(lsd.upstreams[0].compress, LinkCompress::gzip);
+  EXPECT_EQ(lsd.receiver->lsd, "127.0.0.1:3701");
+  EXPECT_EQ(good(head + "addresses = [\"127.0.0.1:1\"]\nconnections = 1\n" + rest).upstreams[0].connections, 1u);
+  EXPECT_THAT(complaints(head + "addresses = [\"far:1\"]\n" + rest),
+              ElementsAre(HasSubstr("f:4:13: error: `upstream.addresses`: LSD's protocol would be used at \"far:1\"")));
+  EXPECT_THAT(complaints(head + "addresses = [\"127.0.0.1:1\"]\ntls = true\nserver_name = \"x\"\n" + rest),
+              ElementsAre(HasSubstr("f:5:7: error: `tls = true` with `protocol = \"lsd\"`"),
+                          HasSubstr("f:6:15: error: `upstream.server_name` is for `protocol = \"link\"` alone")));
+  EXPECT_THAT(
+      complaints("[receiver]\nlsd = \"0.0.0.0:3701\"\ndir = \"/e\"\n[[route]]\nname = \"r\"\nto = [\"files\"]\n"),
+      ElementsAre(HasSubstr("f:2:7: error: `receiver.lsd`: LSD's protocol would be used at \"0.0.0.0:3701\"")));
+  EXPECT_THAT(
+      complaints("[[upstream]]\nname = \"u\"\naddresses = [\"127.0.0.1:1\"]\ncompress = \"gzip\"\n" + rest),
+      ElementsAre(HasSubstr("f:4:12: error: `upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone")));
 }
 
 TEST(Parse, topics_of_clients_are_configured_in_tables_of_the_broker) {
@@ -373,6 +387,40 @@ TEST(Parse, how_an_agents_files_are_read_is_said_by_category) {
                   HasSubstr("f:11:19: error: `multiline_lines` needs `multiline_start`"),
                   HasSubstr("f:14:19: error: `agent.category.multiline_start` is no regular expression: it "
                             "matches every line")));
+}
+
+TEST(Parse, a_rate_by_the_hour_of_the_day) {
+  auto with = [](std::string rate) {
+    return "[[upstream]]\nname = \"fra\"\naddresses = [\"127.0.0.1:1\"]\nrate = " + rate +
+           "\n[[route]]\nname = \"r\"\nto = [\"fra\"]\n[agent]\ndir = \"/a\"\n";
+  };
+  Settings s = good(with("\"8MiB/s\""));
+  EXPECT_EQ(s.upstreams[0].rate.at(0), 8u << 20);
+  s =
+      good(with("{ \"08:00-18:00\" = \"1MiB/s\", \"22:00-06:00\" = \"unlimited\", \"18:00-20:00\" = \"off\", default = "
+                "\"2MiB/s\" }"));
+  const RateSchedule& rate = s.upstreams[0].rate;
+  EXPECT_EQ(rate.at(8 * 60), 1u << 20);
+  EXPECT_EQ(rate.at(18 * 60 - 1), 1u << 20);
+  EXPECT_EQ(rate.at(18 * 60), 0u);
+  EXPECT_EQ(rate.at(21 * 60), 2u << 20);
+  EXPECT_EQ(rate.at(23 * 60), std::nullopt);
+  EXPECT_EQ(rate.at(0), std::nullopt);
+  EXPECT_EQ(rate.at(6 * 60), 2u << 20);
+  EXPECT_THAT(complaints(with("{ \"8-18\" = \"1MiB/s\" }")), ElementsAre(HasSubstr("has no hours `8-18`")));
+  EXPECT_THAT(complaints(with("{ \"08:00-18:00\" = \"1MiB/s\", \"17:00-19:00\" = \"off\" }")),
+              ElementsAre(HasSubstr("two things for the same hours")));
+}
+
+TEST(Parse, a_hash_is_checked_where_it_is_configured) {
+  auto with = [](std::string hash) {
+    return "[[upstream]]\nname = \"fra\"\naddresses = [\"127.0.0.1:1\"]\nbalance = { hash = " + hash +
+           " }\n[[route]]\nname = \"r\"\nto = [\"fra\"]\n[agent]\ndir = \"/a\"\n";
+  };
+  EXPECT_EQ(good(with("{ regex = \"user_id=(\\\\d+)\" }")).upstreams[0].balance.text, "user_id=(\\d+)");
+  EXPECT_EQ(good(with("{ topic_level = 2 }")).upstreams[0].balance.level, 2u);
+  EXPECT_THAT(complaints(with("{ regex = \"(\" }")), ElementsAre(HasSubstr("the regular expression is wrong")));
+  EXPECT_THAT(complaints(with("{ prefix = \"\" }")), ElementsAre(HasSubstr("cannot be empty")));
 }
 
 TEST(Parse, plain_connections_beyond_loopback_need_a_word) {

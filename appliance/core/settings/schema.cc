@@ -1,6 +1,8 @@
 // The tables of keys, in the order of config/posthouse.toml. Rooms that get a new key add it here and to settings.h.
 #include "core/settings/schema.h"
 
+#include <re2/re2.h>
+
 #include <limits>
 
 #include "core/settings/auth_methods.h"
@@ -26,6 +28,10 @@ const Table<Node>& node_table() {
                "Datacenter. Events that already passed a site are not sent there again. Default: the node's name.")
               .like("\"ams\""),
           text("data_dir", &Node::data_dir, "Everything the node must not lose lives below it."),
+          size("disk_reserve", &Node::disk_reserve, 1_MiB, kTiB,
+               "What is kept free on the disks of data_dir and receiver.dir, for cursors and for a start on a full "
+               "disk; "
+               "at most a quarter of a disk. Intake stops before it is touched, and goes on when there is room again."),
       });
   return table;
 }
@@ -101,14 +107,26 @@ const Table<Category>& category_table() {
               "mode", &Category::mode, {{"chunks", FileMode::chunks}, {"plain", FileMode::plain}},
               "chunks: <dir>/<category>/<category>-YYYY-MM-DD_NNNNNN and a link <category>_current; plain: one file "
               "<dir>/<category>."),
-          size("chunk_max", &Category::chunk_max, 4_KiB, kTiB, "A chunk that is larger is closed."),
+          size("chunk_max", &Category::chunk_max, 4_KiB, kTiB,
+               "A chunk that holds more, before compression, is closed."),
           duration("chunk_interval", &Category::chunk_interval, 100ms, kDay, "A chunk that is older is closed."),
           choice<Category, Compress, Compress>(
               "compress", &Category::compress,
-              {{"none", Compress::none}, {"gzip", Compress::gzip}, {"zstd", Compress::zstd}}, "Compression of chunks."),
+              {{"none", Compress::none}, {"gzip", Compress::gzip}, {"zstd", Compress::zstd}},
+              "Compression of the files, whose names then end with .gz or .zst; each commit is a member or frame of "
+              "its "
+              "own."),
           choice<Category, MessageFormat, MessageFormat>(
               "format", &Category::format, {{"raw", MessageFormat::raw}, {"json", MessageFormat::json}},
               "How MQTT messages become lines: the payload with newline and backslash escaped, or one JSON object."),
+          duration("keep", &Category::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted. Default: receiver.keep.")
+              .like("\"7d\""),
+          size("max", &Category::max, 4_KiB, kTiB, "Oldest closed chunks of the category are deleted beyond this size.")
+              .like("\"1GiB\""),
+          size("quota", &Category::quota, 4_KiB, kTiB,
+               "When the category's files have this size, receiver.over_quota applies to its events.")
+              .like("\"2GiB\""),
       });
   return table;
 }
@@ -119,7 +137,9 @@ const Table<Receiver>& receiver_table() {
       {
           text("link", &Receiver::link, "Address to listen at for other nodes: \"host:port\", \"[::]:port\".")
               .like("\"[::]:3706\""),
-          text("lsd", &Receiver::lsd, "Address to listen at for LSD's protocol.").like("\"127.0.0.1:3701\""),
+          text("lsd", &Receiver::lsd,
+               "Address to listen at for clients of LSD's protocol, which has neither TLS nor authentication.")
+              .like("\"127.0.0.1:3701\""),
           text("dir", &Receiver::dir,
                "Directory of the received files. Without it no route may say \"files\": the node only passes on.")
               .like("\"/var/lib/posthouse/events\""),
@@ -129,9 +149,20 @@ const Table<Receiver>& receiver_table() {
           integer("categories_max", &Receiver::categories_max, 1, 1'000'000, "Events of further ones are refused."),
           duration("stream_ttl", &Receiver::stream_ttl, std::chrono::hours(1), 365 * kDay,
                    "Silence after which a sender's stream is forgotten."),
-          duration("keep", &Receiver::keep, 1s, 3650 * kDay, "Closed files that are older are deleted.").like("\"7d\""),
-          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024}, "Oldest closed files are deleted beyond this size.")
+          duration("keep", &Receiver::keep, 1s, 3650 * kDay,
+                   "Closed chunks that are older are deleted, whether anybody has read them or not.")
+              .like("\"7d\""),
+          size("max", &Receiver::max, 1_MiB, {kTiB.value * 1024},
+               "Oldest closed chunks of all categories are deleted beyond this size.")
               .like("\"50GiB\""),
+          size("quota", &Receiver::quota, 1_MiB, {kTiB.value * 1024},
+               "When the files of all categories have this size, over_quota applies to all events.")
+              .like("\"80GiB\""),
+          choice<Receiver, OverQuota, OverQuota>(
+              "over_quota", &Receiver::over_quota,
+              {{"block", OverQuota::block}, {"dead_letter", OverQuota::dead_letter}},
+              "What becomes of events over a quota, the receiver's or the category's: they wait at their senders until "
+              "somebody has made room, or go to the senders' dead letters."),
       },
       {"category"});
   return table;
@@ -183,7 +214,11 @@ void read_hash(const Value& value, const Field& field, Balance& balance) {
     field.error(by.place, "unknown key `" + by.key + "` in a hash", "write " + std::string(kShape));
     return;
   }
-  field.not_built(value.place, "hash");
+  if (balance.by == Balance::By::hash_prefix && balance.text.empty() && by.value.is(Value::Kind::string))
+    field.error(by.value.place, "a prefix ends at something: it cannot be empty");
+  if (balance.by != Balance::By::hash_regex) return;
+  const RE2 pattern(balance.text, RE2::Quiet);
+  if (!pattern.ok()) field.error(by.value.place, "the regular expression is wrong: " + pattern.error());
 }
 
 Key<Upstream> balance_key() {
@@ -202,13 +237,15 @@ Key<Upstream> balance_key() {
           false};
 }
 
-Key<Upstream> connections_key() {
-  Key<Upstream> key = integer("connections", &Upstream::connections, 1, 16, "Connections to each address.");
-  key.read = [read = key.read](Upstream& row, const Value& v, const Field& f) {
-    read(row, v, f);
-    if (row.connections > 1) f.not_built(v.place, "> 1");
-  };
-  return key;
+Key<Upstream> rate_key() {
+  return {"rate",
+          "rate or table",
+          "\"8MiB/s\", { \"HH:MM-HH:MM\" = \"1MiB/s\", default = \"unlimited\" }",
+          "Bytes per second at most, over all receivers; by the hour of the node's local day, \"off\" for nothing.",
+          [](Upstream& row, const Value& v, const Field& f) { read_rate_schedule(v, f, row.rate); },
+          nullptr,
+          "\"8MiB/s\"",
+          false};
 }
 
 const Table<Upstream>& upstream_table() {
@@ -217,14 +254,27 @@ const Table<Upstream>& upstream_table() {
       {
           text("name", &Upstream::name, "What routes call it. \"files\" is taken.").needed().like("\"fra\""),
           addresses_key(),
-          choice<Upstream, Protocol, Protocol>("protocol", &Upstream::protocol,
-                                               {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
-                                               "Our link protocol, or LSD's."),
+          choice<Upstream, Protocol, Protocol>(
+              "protocol", &Upstream::protocol, {{"link", Protocol::link}, {"lsd", Protocol::lsd}},
+              "Our link protocol, or LSD's, which has no TLS and delivers at least once."),
           balance_key(),
           size("window", &Upstream::window, 256_KiB, 1_GiB,
                "Bytes on their way and not yet acknowledged, over all receivers; they are held in memory."),
-          byte_rate("rate", &Upstream::rate, "Bytes per second at most, over all receivers."),
-          connections_key(),
+          rate_key(),
+          integer("connections", &Upstream::connections, 1, 16,
+                  "Connections to each address. With more than one, a stream's lines may stand in another order at a "
+                  "receiver. Default with protocol = \"lsd\": 4, each with one request on its way."),
+          choice<Upstream, LinkCompress, LinkCompress>("compress", &Upstream::compress,
+                                                       {{"none", LinkCompress::none},
+                                                        {"zstd", LinkCompress::zstd},
+                                                        {"auto", LinkCompress::automatic},
+                                                        {"gzip", LinkCompress::gzip}},
+                                                       "Compression on the way; auto: zstd while a receiver takes less "
+                                                       "than 32 MiB/s and something waits for it. With protocol = "
+                                                       "\"lsd\": gzip, or else none."),
+          integer("live_share", &Upstream::live_share, 0, 100,
+                  "Of a category's files with an old backlog: so many batches of its youngest file are sent for each "
+                  "one of older files. 0: oldest first, whatever waits behind it."),
           duration("connect_timeout", &Upstream::connect_timeout, 100ms, 60s, "For a connection to be made."),
           duration("request_timeout", &Upstream::request_timeout, 1s, std::chrono::hours(1),
                    "Without any progress for so long a receiver's events go to another one."),
@@ -319,15 +369,19 @@ const Table<Spool>& spool_table() {
       "route.spool", false, "What waits for a target; may be written spool = { max = \"20GiB\" }.",
       {
           size("max", &Spool::max, 1_MiB, {kTiB.value * 1024},
-               "Bytes that may wait for one target. For files it bounds nothing that producers write: see status. "
-               "Default: no bound but the disk.")
+               "Bytes that may wait for one target, behind what is in flight. Default: no bound but the disk.")
               .like("\"20GiB\""),
-          duration("keep", &Spool::keep, 1s, 3650 * kDay, "What waited longer is dropped and counted.").like("\"7d\""),
+          duration(
+              "keep", &Spool::keep, 1s, 3650 * kDay,
+              "What waited longer for an upstream, while the node ran, is dropped and counted; right to a 32nd of it.")
+              .like("\"7d\""),
           choice<Spool, Full, Full>(
               "full", &Spool::full,
               {{"block", Full::block}, {"drop_oldest", Full::drop_oldest}, {"drop_newest", Full::drop_newest}},
               "What happens at max. block: intake of this route stops, for all its targets; not for files, which wait "
-              "where they are."),
+              "where they are. drop_oldest, drop_newest: what is too much for an upstream is dropped and counted, and "
+              "a "
+              "gap marker tells its receiver; targets at this node block."),
       });
   return table;
 }
@@ -342,6 +396,11 @@ const Table<Listener>& listener_table() {
               "protocol", &Listener::protocol, {{"mqtt", ListenerProtocol::mqtt}, {"ws", ListenerProtocol::ws}},
               "MQTT over TCP or over WebSocket."),
           text("path", &Listener::path, "Path of the WebSocket; clients name it and subprotocol \"mqtt\"."),
+          texts("origins", &Listener::origins,
+                "Of WebSocket: whose pages a browser may connect from, \"https://app.example\" or "
+                "\"https://*.example:8443\". Clients that are no browsers say none and are let in. Default: pages of "
+                "anywhere may.")
+              .like("[\"https://dashboard.example\"]"),
           flag("tls", &Listener::tls, "TLS with the certificate of [tls]."),
           choice<Listener, ClientCertificate, ClientCertificate>(
               "client_certificate", &Listener::client_certificate,
@@ -349,6 +408,9 @@ const Table<Listener>& listener_table() {
                {"optional", ClientCertificate::optional},
                {"required", ClientCertificate::required}},
               "Under TLS: whether clients are asked for a certificate. One that is shown must be valid."),
+          flag("psk", &Listener::psk,
+               "TLS with the pre-shared keys of [broker.psk] and [[broker.psk_identity]], whose identities become user "
+               "names. With `tls = true` clients may use the certificate as well; without, there need not be any."),
           flag("proxy_protocol", &Listener::proxy_protocol,
                "Every connection begins with a PROXY header (version 1 or 2) of a balancer, which gives the client's "
                "address. Let nobody else connect here: who can, can claim any address."),
@@ -363,8 +425,16 @@ const Table<Listener>& listener_table() {
               {{"none", CertificateAs::none},
                {"username", CertificateAs::username},
                {"clientid", CertificateAs::clientid}},
-              "What the name (CN) in a client's verified certificate becomes: nothing, its user name, which then needs "
-              "no password, or its client id."),
+              "What the name in a client's verified certificate becomes: nothing, its user name, which then needs no "
+              "password, or its client id."),
+          choice<Listener, CertificateField, CertificateField>(
+              "certificate_field", &Listener::certificate_field,
+              {{"cn", CertificateField::cn},
+               {"dns", CertificateField::dns},
+               {"email", CertificateField::email},
+               {"uri", CertificateField::uri}},
+              "Which name that is: the subject's CN, or the first DNS name, email address or URI among the alternative "
+              "names."),
           integer("max_conn_rate", &Listener::max_conn_rate, 0, 1'000'000,
                   "Connections a second; those beyond are closed. 0: no bound, as with the other rates."),
           integer("messages_rate", &Listener::messages_rate, 0, 1'000'000'000,
@@ -437,19 +507,7 @@ void read_routes(const Value& root, Settings& into, Diagnostics& out) {
 
 const std::vector<NotBuilt>& not_built() {
   static const std::vector<NotBuilt> list = {
-      {"receiver.lsd", ""},
-      {"receiver.keep", ""},
-      {"receiver.max", ""},
-      {"receiver.category.compress", "\"gzip\""},
-      {"receiver.category.compress", "\"zstd\""},
-      {"upstream.protocol", "\"lsd\""},
-      {"upstream.balance", "hash"},
-      {"upstream.rate", ""},
-      {"upstream.connections", "> 1"},
       {"upstream.dedup", "\"strict\""},
-      {"route.spool.keep", ""},
-      {"route.spool.full", "\"drop_oldest\""},
-      {"route.spool.full", "\"drop_newest\""},
       {"api.bind", ""},
   };
   return list;

@@ -14,6 +14,7 @@
 #include "base/time.h"
 #include "core/settings/access.h"
 #include "core/settings/broker.h"
+#include "core/settings/rate.h"
 
 namespace ph::settings {
 
@@ -21,6 +22,7 @@ struct Node {
   std::string name;  // never empty after parse(): the host's name by default
   std::string site;  // never empty after parse(): the node's name by default
   std::string data_dir = "/var/lib/posthouse";
+  Bytes disk_reserve{limits::kDiskReserve};
 };
 
 enum class Oversize : uint8_t { split, truncate, dead_letter };
@@ -57,7 +59,11 @@ struct Category {
   Duration chunk_interval = 5s;
   Compress compress = Compress::none;
   MessageFormat format = MessageFormat::raw;
+  std::optional<Duration> keep;  // of the receiver's table without one
+  std::optional<Bytes> max;
+  std::optional<Bytes> quota;
 };
+enum class OverQuota : uint8_t { block, dead_letter };
 struct Receiver {
   std::string link;         // endpoint; empty: no link listener, the files are for this node's own routes
   std::string lsd;          // endpoint; empty: off
@@ -69,6 +75,8 @@ struct Receiver {
   Duration stream_ttl = limits::kStreamTtl;
   std::optional<Duration> keep;
   std::optional<Bytes> max;
+  std::optional<Bytes> quota;
+  OverQuota over_quota = OverQuota::block;
   std::vector<Category> categories;  // the first match counts; without a match: Category{}
 };
 
@@ -84,14 +92,17 @@ struct Balance {
 };
 enum class Protocol : uint8_t { link, lsd };
 enum class Dedup : uint8_t { fast, strict };
+enum class LinkCompress : uint8_t { none, zstd, automatic, gzip };  // gzip: with protocol lsd alone
 struct Upstream {
   std::string name;
   std::vector<Address> addresses;
   Protocol protocol = Protocol::link;
   Balance balance;
   Bytes window{limits::kWindowDefault};
-  std::optional<Bytes> rate;  // per second
-  uint32_t connections = 1;   // per address
+  RateSchedule rate;
+  uint32_t connections = 1;  // per address; 4 after parse() with protocol lsd where the file says nothing
+  LinkCompress compress = LinkCompress::automatic;
+  uint32_t live_share = 3;  // batches of fresh events for each one of a backlog
   Duration connect_timeout = 1s;
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
@@ -135,7 +146,8 @@ struct Listener {
   std::string name;
   std::string bind;
   ListenerProtocol protocol = ListenerProtocol::mqtt;
-  std::string path = "/mqtt";  // of WebSocket
+  std::string path = "/mqtt";        // of WebSocket
+  std::vector<std::string> origins;  // whose pages may connect; empty: all
   bool tls = false;
   ClientCertificate client_certificate = ClientCertificate::optional;
   bool proxy_protocol = false;
@@ -143,6 +155,8 @@ struct Listener {
   uint32_t connections_max = 15'000;
   std::optional<std::vector<AuthMethod>> authn;
   CertificateAs certificate_as = CertificateAs::none;
+  CertificateField certificate_field = CertificateField::cn;
+  bool psk = false;
   uint32_t max_conn_rate = 0;
   uint32_t messages_rate = 0;
   std::optional<Bytes> bytes_rate;

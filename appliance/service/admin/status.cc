@@ -28,12 +28,17 @@ json::object route(const RouteRow& row, WallTime now) {
                    {"maybe_duplicate", c.maybe_duplicate},
                    {"dropped", c.dropped},
                    {"dropped_expired", c.dropped_expired},
+                   {"dropped_damaged", c.dropped_damaged},
+                   {"dropped_full", c.dropped_full},
+                   {"dropped_keep", c.dropped_keep},
+                   {"dropped_bytes", c.dropped_bytes},
                    {"dead_lettered", c.dead_lettered},
                    {"queued", c.queued},
                    {"queued_bytes", c.queued_bytes},
                    {"unread_bytes", c.unread_bytes}};
   int64_t age_ms = c.oldest_unacked ? std::max<int64_t>(0, to_unix_ms(now) - to_unix_ms(*c.oldest_unacked)) : 0;
   out["oldest_unacked_seconds"] = static_cast<double>(age_ms) / 1000.0;
+  out["drain_seconds"] = row.drain_seconds ? json::value(*row.drain_seconds) : json::value(nullptr);
   return out;
 }
 
@@ -55,6 +60,19 @@ json::object upstream(const UpstreamRow& row) {
           {"wanted_filters", row.wanted_filters ? json::value(*row.wanted_filters) : json::value(nullptr)},
           {"unacked_bytes", row.unacked_bytes},
           {"receivers", std::move(receivers)}};
+}
+
+json::array gaps(const Status& s) {
+  json::array out;
+  for (const GapRow& g : s.gaps)
+    out.push_back(json::object{{"sender", g.sender},
+                               {"stream", g.stream},
+                               {"first", g.first},
+                               {"last", g.last},
+                               {"events", g.events},
+                               {"reason", g.reason},
+                               {"at_ms", to_unix_ms(g.at)}});
+  return out;
 }
 
 std::string human_bytes(uint64_t bytes) {
@@ -103,14 +121,18 @@ void for_each_object(const json::object& root, std::string_view key, Visit&& vis
 }
 
 void print_routes(const json::object& root, std::string& out) {
-  TextTable table({"route", "target", "in", "delivered", "duplicate", "dropped", "dead", "queued", "queued bytes",
-                   "unread", "oldest"});
+  TextTable table({"route", "target", "in", "delivered", "duplicate", "maybe dup", "dropped", "dead", "queued",
+                   "queued bytes", "unread", "oldest", "drained in"});
   for_each_object(root, "routes", [&](const json::object& r) {
     auto n = [&](std::string_view key) { return std::to_string(number(r, key)); };
-    table.add(
-        {text(r, "route"), text(r, "target"), n("in"), n("delivered"), n("duplicate"), n("dropped"), n("dead_lettered"),
-         n("queued"), human_bytes(number(r, "queued_bytes")), human_bytes(number(r, "unread_bytes")),
-         number(r, "queued") + number(r, "unread_bytes") ? human_seconds(real(r, "oldest_unacked_seconds")) : "-"});
+    const bool waits = number(r, "queued") + number(r, "unread_bytes") > 0;
+    const json::value* drain = r.if_contains("drain_seconds");
+    table.add({text(r, "route"), text(r, "target"), n("in"), n("delivered"), n("duplicate"), n("maybe_duplicate"),
+               n("dropped"), n("dead_lettered"), n("queued"), human_bytes(number(r, "queued_bytes")),
+               human_bytes(number(r, "unread_bytes")), waits ? human_seconds(real(r, "oldest_unacked_seconds")) : "-",
+               !waits                        ? "-"
+               : drain && drain->is_number() ? human_seconds(drain->to_number<double>())
+                                             : "?"});
   });
   if (table.empty()) return;
   out += "\nroutes (events)\n";
@@ -143,6 +165,29 @@ void print_spool(const json::object& root, std::string& out) {
   table.print(out, 1);
 }
 
+void print_dead_letters(const json::object& root, std::string& out) {
+  TextTable table({"dead letters", "retried", "events", "dropped", "events"});
+  for_each_object(root, "dead_letters", [&](const json::object& r) {
+    auto n = [&](std::string_view key) { return std::to_string(number(r, key)); };
+    table.add({text(r, "route"), n("retried"), n("retried_events"), n("dropped"), n("dropped_events")});
+  });
+  if (table.empty()) return;
+  out += "\n";
+  table.print(out, 1);
+}
+
+void print_gaps(const json::object& root, std::string& out) {
+  TextTable table({"gap from", "stream", "positions", "reason", "events"});
+  for_each_object(root, "gaps", [&](const json::object& g) {
+    table.add({text(g, "sender"), fmt::format("{:016x}", number(g, "stream")),
+               fmt::format("{}..{}", number(g, "first"), number(g, "last")), text(g, "reason"),
+               std::to_string(number(g, "events"))});
+  });
+  if (table.empty()) return;
+  out += "\n";
+  table.print(out, 4);
+}
+
 void print_numbers(const json::object& root, std::string_view key, std::string& out) {
   const json::value* v = root.if_contains(key);
   if (!v || !v->is_object()) return;
@@ -160,7 +205,8 @@ void print_alarms(const json::object& root, std::string& out) {
     std::string since;
     if (uint64_t now = number(root, "time_ms"), then = number(a, "since_ms"); then && now >= then)
       since = fmt::format(", for {}", human_seconds(static_cast<double>(now - then) / 1000));
-    out += fmt::format("ALARM {} {}: {}{}\n", text(a, "code"), text(a, "about"), text(a, "text"), since);
+    out += fmt::format("ALARM {} {}: {}{}\n", text(a, "code"), printable(text(a, "about")), printable(text(a, "text")),
+                       since);
   });
 }
 
@@ -191,9 +237,18 @@ std::string to_json(const Status& s) {
   root["routes"] = std::move(routes);
   root["upstreams"] = std::move(upstreams);
   root["spool"] = std::move(spool);
+  json::array dead_letters;
+  for (const DeadLetterRow& r : s.dead_letters)
+    dead_letters.push_back(json::object{{"route", r.route},
+                                        {"retried", r.retried},
+                                        {"retried_events", r.retried_events},
+                                        {"dropped", r.dropped},
+                                        {"dropped_events", r.dropped_events}});
+  root["dead_letters"] = std::move(dead_letters);
   if (s.agent) root["agent"] = numbers(*s.agent);
   if (s.agent) root["kept_files"] = std::move(kept);
   if (s.receiver) root["receiver"] = numbers(*s.receiver);
+  if (s.receiver) root["gaps"] = gaps(s);
   if (s.files) root["files"] = numbers(*s.files);
   if (s.mqtt) root["mqtt"] = numbers(*s.mqtt);
   root["alarms"] = std::move(alarms);
@@ -204,31 +259,21 @@ bool is_status_path(std::string_view target) {
   return target == "/api/v5/status" || target == "/status";
 }
 
-std::string dead_letter_json(const port::DeadLetter& l, uint64_t events) {
-  return json::serialize(json::object{{"at_ms", to_unix_ms(l.at)},
-                                      {"route", l.route},
-                                      {"target", l.target},
-                                      {"category", l.category},
-                                      {"reason", l.reason},
-                                      {"stream", l.stream.value},
-                                      {"first", l.first},
-                                      {"last", l.last},
-                                      {"events", events}});
-}
-
 Result<std::string> to_text(std::string_view document) {
   boost::system::error_code ec;
   json::value parsed = json::parse(document, ec);
   if (ec || !parsed.is_object()) return fail(errors::malformed, "the daemon's answer is not a JSON object");
   const json::object& root = parsed.get_object();
-  std::string out = fmt::format("node {}  site {}  up {}  version {}  pid {}\n", text(root, "node"), text(root, "site"),
-                                human_seconds(static_cast<double>(number(root, "uptime_seconds"))),
-                                text(root, "version"), number(root, "pid"));
+  std::string out = fmt::format(
+      "node {}  site {}  up {}  version {}  pid {}\n", printable(text(root, "node")), printable(text(root, "site")),
+      human_seconds(static_cast<double>(number(root, "uptime_seconds"))), text(root, "version"), number(root, "pid"));
   print_alarms(root, out);
   print_routes(root, out);
   print_upstreams(root, out);
   print_spool(root, out);
   for (std::string_view key : {"agent", "receiver", "files", "mqtt"}) print_numbers(root, key, out);
+  print_dead_letters(root, out);
+  print_gaps(root, out);
   TextTable kept({"kept file", "why"});
   for_each_object(root, "kept_files", [&](const json::object& f) { kept.add({text(f, "path"), text(f, "reason")}); });
   if (!kept.empty()) {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "port/dead_letters.h"
 #include "port/event_source.h"
 #include "service/admin/alarms.h"
 
@@ -20,6 +19,7 @@ struct RouteRow {
   std::string route;
   std::string target;
   port::TargetCounters counters;
+  std::optional<double> drain_seconds;  // until nothing waits, at the present pace; nullopt: unknown, or it grows
 };
 
 struct ReceiverRow {
@@ -57,6 +57,24 @@ struct FileRow {  // a source file that stays although it is delivered, and why
   std::string reason;
 };
 
+struct DeadLetterRow {  // what was done with a route's dead letters
+  std::string route;
+  uint64_t retried = 0;  // letters
+  uint64_t retried_events = 0;
+  uint64_t dropped = 0;
+  uint64_t dropped_events = 0;
+};
+
+struct GapRow {  // what a sender will never send, as it told us
+  std::string sender;
+  uint64_t stream = 0;
+  uint64_t first = 0;  // positions [first, last)
+  uint64_t last = 0;
+  uint64_t events = 0;
+  std::string reason;
+  WallTime at{};
+};
+
 using Numbers = std::vector<std::pair<std::string, uint64_t>>;  // named counters, in the order shown
 
 struct Status {
@@ -70,9 +88,11 @@ struct Status {
   std::vector<RouteRow> routes;
   std::vector<UpstreamRow> upstreams;
   std::vector<SpoolRow> spool;
+  std::vector<DeadLetterRow> dead_letters;
   std::optional<Numbers> agent;
   std::vector<FileRow> kept_files;
   std::optional<Numbers> receiver;
+  std::vector<GapRow> gaps;  // the latest ones since the start
   std::optional<Numbers> files;
   std::optional<Numbers> mqtt;
   std::vector<Alarm> alarms;
@@ -86,9 +106,6 @@ bool is_status_path(std::string_view target);
 /// For a terminal. Takes the JSON document, so that an older CLI shows what a newer daemon says.
 /// Errors: admin.malformed.
 Result<std::string> to_text(std::string_view json);
-
-/// What is known about a dead letter, as one line of JSON.
-std::string dead_letter_json(const port::DeadLetter& letter, uint64_t events);
 
 namespace errors {
 inline constexpr ErrorCode malformed{"admin.malformed"};

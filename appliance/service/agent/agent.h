@@ -35,6 +35,8 @@ namespace ph::agent {
 struct TargetOptions {
   std::string name;
   bool wants_far = false;  // deleted only when durable at the end of its way
+  /// Of a lane that is behind: so many batches of its youngest file for each one of what is older; 0: in order alone.
+  uint32_t live_share = 3;
 };
 struct RouteOptions {
   std::string name;
@@ -67,6 +69,9 @@ struct AgentOptions {
   std::vector<RouteOptions> routes;
   /// The route (index) of a category; nullopt: none, the file stays.
   std::function<std::optional<size_t>(std::string_view category)> route_of;
+  /// Where reading of a file begins that is seen for the first time; empty: at 0. For what another program has
+  /// delivered of it (`posthouse migrate`).
+  std::function<uint64_t(const std::string& path, const port::FileStat& stat)> begins_at;
 };
 
 /// Makes the watcher of the source directory; its callback runs on the loop. An empty factory: every directory is

@@ -11,6 +11,9 @@
 namespace ph::agent {
 namespace {
 
+constexpr Duration kBehindAfter = 5s;
+constexpr uint64_t kBehindBytes = 1024 * 1024;
+constexpr int kBehindLook = 64;                     // generations that are looked at
 constexpr uint64_t kReserveMax = 16 * 1024 * 1024;  // what a fast reader reserves beyond what it must
 
 }  // namespace
@@ -91,6 +94,27 @@ void AgentSource::drop_from_lane(Lane& lane, Cursor& c) {
   c.in_lane = false;
 }
 
+/// The generation that the lane's turn is for; the lane has data.
+Cursor& AgentSource::choose(Lane& lane) {
+  auto it = lane.with_data.lower_bound(lane.at);
+  if (it == lane.with_data.end()) it = lane.with_data.begin();
+  if (lane.with_data.size() < 2) {
+    lane.behind_since.reset();
+    return *it->second;
+  }
+  Instant now = parts_.loop.now();
+  if (!lane.behind_since) lane.behind_since = now;
+  if (target_.live_share == 0 || now - *lane.behind_since < kBehindAfter) return *it->second;
+  auto youngest = std::prev(lane.with_data.end());
+  uint64_t behind = 0;
+  int looked = 0;
+  for (auto g = lane.with_data.begin(); g != youngest && behind < kBehindBytes && ++looked < kBehindLook; ++g)
+    behind += g->second->generation->size - g->second->read;
+  if (behind < kBehindBytes && looked < kBehindLook) return *it->second;
+  bool live = ++lane.turns % (target_.live_share + 1) != 0;
+  return live ? *youngest->second : *lane.with_data.begin()->second;
+}
+
 // --- how far it may be handed out
 //
 // What was in flight when the power went is sent again under a new stream id, because what the file holds at those
@@ -132,9 +156,7 @@ std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
     turns_.pop_front();
     bool waits = false;
     while (!lane.with_data.empty()) {
-      auto it = lane.with_data.lower_bound(lane.at);
-      if (it == lane.with_data.end()) it = lane.with_data.begin();
-      Cursor& c = *it->second;
+      Cursor& c = choose(lane);
       if (waits = !may_hand_out(c); waits) break;  // and the lane with it, so that its order stays
       Generation& g = *c.generation;
       lane.at = g.order;

@@ -3,7 +3,9 @@
 //
 // A lane is what has an order of its own: a first-level file with its rotations, or a category's directory. Lanes with
 // data take turns, one batch each. Within a lane the source stays with a generation until that is read to its end, then
-// goes on to the next younger one; behind the youngest it begins again at the oldest.
+// goes on to the next younger one; behind the youngest it begins again at the oldest. A lane that is behind, for some
+// seconds and by a megabyte of older files, gives most of its turns to its youngest file (TargetOptions::live_share),
+// so that fresh events go beside an old backlog; in each file the order holds.
 //
 // Accounting: a counter moves when the settled cursor passes what it counts, and is stored in the same batch as that
 // cursor; what was handed out and is not settled is `queued` and lives in memory alone. So in = delivered + dropped +
@@ -40,6 +42,7 @@ class AgentSource : public port::EventSource {
   void far_advanced(StreamId stream, uint64_t far) override;
   void rejected(StreamId stream, uint64_t first, uint64_t last, Slice block, const std::string& reason) override;
   void rerouted_unasked(uint64_t events, port::Task durable) override;
+  void persist_now(port::Task durable) override { when_counted(std::move(durable)); }
   void renew(StreamId stream) override;
   void on_closed(std::move_only_function<void(StreamId)> closed) override { on_closed_ = std::move(closed); }
   port::TargetCounters counters() const override;
@@ -75,7 +78,9 @@ class AgentSource : public port::EventSource {
     std::map<uint64_t, Cursor*> with_data;  // by order of the generation
     uint64_t at = 0;                        // where the lane goes on
     bool queued = false;
-    const std::string* name = nullptr;  // its key
+    std::optional<Instant> behind_since;  // data in more than one generation
+    uint32_t turns = 0;                   // while behind
+    const std::string* name = nullptr;    // its key
   };
   Cursor* find(StreamId stream);
   bool may_hand_out(Cursor& c);
@@ -87,6 +92,7 @@ class AgentSource : public port::EventSource {
   static uint64_t assigned(const Cursor& c);
   port::Batch hand_out(Cursor& c, SourceReader::Read read);
   void drop_from_lane(Lane& lane, Cursor& c);
+  Cursor& choose(Lane& lane);
   void settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates);
   void when_counted(port::Task task);
   void send_letter(Cursor& c, port::DeadLetter letter);

@@ -42,6 +42,30 @@ TEST(Agent, two_targets_have_their_own_cursors_and_never_wait_for_each_other) {
   EXPECT_TRUE(b.left().empty());
 }
 
+TEST(Agent, fresh_lines_go_beside_an_old_backlog_of_their_category) {
+  AgentBench b;
+  b.append("clicks/1.log", numbered("OLD", 1, 200'000));  // some megabytes
+  b.start();
+  auto& puller = *b.pullers[0];
+  auto is_fresh = [&] { return puller.window.back().packed.view().find("NEW") != ByteView::npos; };
+  ASSERT_TRUE(puller.pull(64 * 1024));
+  while (!puller.window.empty()) puller.ack();
+  b.loop.advance(1s);
+  b.append("clicks/2.log", numbered("NEW", 1, 100'000));
+  b.notice();
+  ASSERT_TRUE(puller.pull(64 * 1024));
+  EXPECT_FALSE(is_fresh()) << "oldest first";
+  b.loop.advance(10s);  // nobody pulled for so long: it is behind
+  b.notice();
+  int fresh = 0;
+  for (int i = 0; i < 12; ++i) {
+    while (!puller.window.empty()) puller.ack();
+    ASSERT_TRUE(puller.pull(64 * 1024));
+    fresh += is_fresh();
+  }
+  EXPECT_EQ(fresh, 9) << "three to one";
+}
+
 TEST(Agent, both_targets_see_the_same_event_identity) {
   AgentBench b;
   b.options.routes = {{"all", {{"a", false}, {"b", false}}}};

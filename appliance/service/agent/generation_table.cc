@@ -96,10 +96,20 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
 }
 
 Generation& GenerationTable::create(Place place, const port::FileStat& stat) {
+  const std::string path = parts_.options.begins_at ? parts_.path(place.directory, place.name) : std::string();
   Generation& g = add_new(std::move(place), stat);
+  if (parts_.options.begins_at) begin_at(g, std::min(parts_.options.begins_at(path, stat), stat.size));
   grown(g, stat.size);
   parts_.retirement->consider(g);
   return g;
+}
+
+void GenerationTable::begin_at(Generation& g, uint64_t position) {
+  for (auto& c : g.cursors) {
+    c->settled = c->read = c->far = c->far_own = position;
+    c->in_oversize.reset();
+    parts_.ledger->touch(*c);
+  }
 }
 
 Generation& GenerationTable::create_copy(Place place, const port::FileStat& stat, const Generation& original) {

@@ -121,6 +121,7 @@ class GenerationTable {
   };
   Generation& add(std::unique_ptr<Generation> g);
   Generation& add_new(Place place, const port::FileStat& stat);
+  void begin_at(Generation& g, uint64_t position);
   void attach(Generation& g) { by_inode_[{g.identity.device, g.identity.inode}] = &g; }
   void detach(Generation& g);
   /// What was in flight below `end` when the process ended cannot be read again: counted as dropped. (A receiver may

@@ -16,7 +16,8 @@ Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, por
       loop_(loop),
       counters_(counters),
       http_(loop, network),
-      policy_(options.security.policy) {
+      policy_(options.security.policy),
+      tokens_(options.security.tokens) {
   if (crypto_) secret_ = crypto_->random(32);
 }
 
@@ -50,6 +51,8 @@ bool Authenticator::try_method(AuthMethod method, const AttemptPtr& attempt) {
       return try_users(attempt);
     case AuthMethod::certificate:
       return try_certificate(attempt);
+    case AuthMethod::psk:
+      return try_psk(attempt);
     case AuthMethod::jwt:
       return try_jwt(attempt);
     case AuthMethod::http:
@@ -77,17 +80,34 @@ void Authenticator::refuse(const AttemptPtr& attempt, ReasonCode reason) {
 bool Authenticator::try_certificate(const AttemptPtr& attempt) {
   const Login& login = attempt->login;
   const CertificateAs as = options_.listeners[login.listener].certificate_as;
-  if (as == CertificateAs::nothing || login.certificate_name.empty()) return true;
+  // A name that could not be one in CONNECT is none: it becomes part of topics and of the log.
+  if (as == CertificateAs::nothing || !security::name_valid(login.certificate_name)) return true;
+  if (as == CertificateAs::username) {
+    accept_name(attempt, login.certificate_name);
+    return false;
+  }
+  if (login.certificate_name.size() > options_.channel.client_id_max) return true;
   Verdict verdict;
-  if (as == CertificateAs::username)
-    verdict.username = login.certificate_name;
-  else
-    verdict.client_id = login.certificate_name;
-  const security::User* user = policy_ && verdict.username ? policy_->user(*verdict.username) : nullptr;
+  verdict.client_id = login.certificate_name;
+  attempt->done(std::move(verdict));
+  return false;
+}
+
+/// The handshake has shown that the client has the identity's key.
+bool Authenticator::try_psk(const AttemptPtr& attempt) {
+  if (attempt->login.psk_identity.empty()) return true;
+  accept_name(attempt, attempt->login.psk_identity);
+  return false;
+}
+
+/// A user name that TLS has verified; a user of that name gives it its rights.
+void Authenticator::accept_name(const AttemptPtr& attempt, const std::string& username) {
+  Verdict verdict;
+  verdict.username = username;
+  const security::User* user = policy_ ? policy_->user(username) : nullptr;
   verdict.superuser = user && user->superuser;
   verdict.local_user = user != nullptr;
   attempt->done(std::move(verdict));
-  return false;
 }
 
 // --- users
@@ -174,18 +194,17 @@ void Authenticator::on_http(const AttemptPtr& attempt, security::HttpVerdict ver
 // --- tokens
 
 bool Authenticator::try_jwt(const AttemptPtr& attempt) {
-  const SecurityOptions& options = options_.security;
-  if (options.jwt_keys.empty() || !crypto_) return true;
+  if (!tokens_ || tokens_->keys.empty() || !crypto_) return true;
   attempt->any_knew = true;
   const Login& login = attempt->login;
   if (!login.password || !security::looks_like_jwt(*login.password)) return true;
-  auto token = security::parse_jwt(*login.password, options.jwt_claims);
+  auto token = security::parse_jwt(*login.password, tokens_->claims);
   if (!token) {
     refuse(attempt, ReasonCode::bad_user_name_or_password);
     return false;
   }
   if (token->algorithm <= security::JwtAlgorithm::hs512) {
-    const bool right = token_signed(*crypto_, *token, options.jwt_keys);
+    const bool right = token_signed(*crypto_, *token, tokens_->keys);
     finish_jwt(attempt, std::move(*token), right);
     return false;
   }
@@ -193,7 +212,7 @@ bool Authenticator::try_jwt(const AttemptPtr& attempt) {
   auto right = std::make_shared<bool>(false);
   run_job(
       attempt,
-      [crypto = crypto_, &keys = options.jwt_keys, shared, right] { *right = token_signed(*crypto, *shared, keys); },
+      [crypto = crypto_, tokens = tokens_, shared, right] { *right = token_signed(*crypto, *shared, tokens->keys); },
       [this, attempt, shared, right] { finish_jwt(attempt, std::move(*shared), *right); });
   return false;
 }

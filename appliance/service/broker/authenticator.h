@@ -31,6 +31,7 @@ struct Login {
   std::optional<std::string> password;
   std::string peer;  // "10.0.0.1:1234"
   std::string certificate_name;
+  std::string psk_identity;
   size_t listener = 0;
 };
 
@@ -54,6 +55,7 @@ class Authenticator {
   /// `done` runs once on the loop, now or later; never if the pool ends before.
   void check(Login login, Done done);
   void set_policy(security::PolicyPtr policy) { policy_ = std::move(policy); }
+  void set_tokens(TokenOptionsPtr tokens) { tokens_ = std::move(tokens); }
   /// Whether this listener's clients may be users of the policy.
   bool uses_users(size_t listener) const;
   /// Random bytes of this worker, for digests that nobody else can make.
@@ -78,6 +80,8 @@ class Authenticator {
   /// True: the method says nothing. False: it has answered, or will.
   bool try_method(AuthMethod method, const AttemptPtr& attempt);
   bool try_certificate(const AttemptPtr& attempt);
+  bool try_psk(const AttemptPtr& attempt);
+  void accept_name(const AttemptPtr& attempt, const std::string& username);
   bool try_users(const AttemptPtr& attempt);
   bool try_http(const AttemptPtr& attempt);
   void on_http(const AttemptPtr& attempt, security::HttpVerdict verdict);
@@ -96,6 +100,7 @@ class Authenticator {
   session::Counters& counters_;
   HttpCheck http_;
   security::PolicyPtr policy_;
+  TokenOptionsPtr tokens_;
   std::string secret_;  // of the verified passwords' digests
   std::unordered_map<std::string, Verified> verified_;
 };

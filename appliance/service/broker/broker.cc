@@ -37,7 +37,10 @@ Broker::Broker(BrokerOptions options, const std::vector<WorkerPlace>& places, po
 Broker::~Broker() = default;
 
 Result<> Broker::start() {
-  if (journal_) PH_TRY(recover());
+  if (journal_) {
+    PH_TRY(recover());
+    await_far();
+  }
   for (const auto& listener : options_.listeners) endpoints_.push_back(listener.endpoint);
   // The first worker learns the ports that the kernel chose, the others join them.
   for (auto& w : workers_) {
@@ -76,10 +79,20 @@ void Broker::filters(size_t max, std::function<void(std::vector<std::string> fil
   });
 }
 
+void Broker::set_tokens(const TokenOptionsPtr& tokens) {
+  for (auto& w : workers_) w->loop().post([worker = w.get(), tokens] { worker->set_tokens(tokens); });
+}
+
 BrokerStats Broker::stats() const {
   std::vector<Worker*> all;
   for (const auto& w : workers_) all.push_back(w.get());
   return sum(all);
+}
+
+void Broker::settle(StreamId stream, uint64_t upto, port::WriteBatch cursor, port::Task done) {
+  if (const auto before = published_.find(stream.value); before != published_.end() && before->second < upto)
+    published_.erase(before);
+  journal_->settle(stream.value, upto, std::move(cursor), std::move(done));
 }
 
 void Broker::publish(port::Message message, std::move_only_function<void(Result<>)> done) {
@@ -95,6 +108,9 @@ void Broker::publish(port::Message message, std::move_only_function<void(Result<
   m->topic = std::move(message.topic);
   m->payload = std::move(message.payload);
   m->properties = std::move(message.properties);
+  m->origin = {message.stream.value, message.position, message.part, false};
+  if (const auto before = published_.find(message.stream.value); before != published_.end())
+    m->origin.again = message.position <= before->second;
   m->qos = message.qos;
   m->retain = message.retain;
   if (message.expiry_seconds_plus_one)

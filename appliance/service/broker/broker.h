@@ -7,7 +7,9 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "port/loop.h"
@@ -19,6 +21,7 @@
 namespace ph::broker {
 
 class Journal;
+struct Receivers;
 class Worker;
 
 /// A thread for the broker: each loop with the network that lives on it.
@@ -45,12 +48,16 @@ class Broker final : public port::MessageSink {
   const std::vector<port::Endpoint>& endpoints() const { return endpoints_; }
   /// Any thread: from now on this decides. Clients that it keeps out are disconnected.
   void set_policy(const security::PolicyPtr& policy);
+  /// Any thread: how tokens are checked from now on. Who is in stays.
+  void set_tokens(const TokenOptionsPtr& tokens);
   /// Any thread.
   BrokerStats stats() const;
 
   /// port::MessageSink, on the event loop. Messages of one topic keep their order. Errors: broker.busy (the worker does
   /// not keep up: again later), broker.bad_topic.
   void publish(port::Message message, std::move_only_function<void(Result<>)> done) override;
+  bool remembers() const override { return journal_ != nullptr; }
+  void settle(StreamId stream, uint64_t upto, port::WriteBatch cursor, port::Task done) override;
 
   /// The topic filters of all sessions, those that are away included, without $share groups, at most `max`; `rest`:
   /// there are more. `got` runs on the event loop. After it options.on_filters is called once for any number of
@@ -65,6 +72,10 @@ class Broker final : public port::MessageSink {
   Result<> recover();
   Result<> recover_sessions(std::vector<Ending>& ending);
   Result<> recover_retained();
+  void recover_delayed();
+  void recover_events();
+  void await_far();
+  std::optional<Receivers> receivers_of(uint64_t number);
   void redo_cut_short();
 
   const BrokerOptions options_;
@@ -72,15 +83,24 @@ class Broker final : public port::MessageSink {
   std::vector<std::unique_ptr<Worker>> workers_;
   port::Loop* event_loop_;
   Journal* journal_;
-  /// Found at start: QoS 2 messages that were not routed to the end.
+  /// Found at start: QoS 2 messages, and such for later, that were not routed to the end.
   struct CutShort {
     Worker* worker = nullptr;  // of the publisher's session
     std::string client_id;
     uint64_t uid = 0;
     uint16_t packet_id = 0;
     uint64_t number = 0;
+    bool delayed = false;  // a message for later, of nobody: the rest is unused
   };
   std::vector<CutShort> cut_short_;
+  /// Found at start: messages that wait for far ends before they are acknowledged.
+  struct AwaitsFar {
+    CutShort message;
+    std::string waits_for;
+  };
+  std::vector<AwaitsFar> await_far_;
+  std::unordered_map<uint64_t, uint64_t>
+      published_;                   // by stream: the last position that was published before the start
   std::atomic<size_t> stopped_{0};  // workers
   std::vector<port::Endpoint> endpoints_;
 };

@@ -3,7 +3,6 @@
 //
 // A record that cannot be read costs itself and is counted. A session whose own record is lost is erased.
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 
 #include "base/log.h"
@@ -35,6 +34,8 @@ Result<> Broker::recover() {
   std::vector<Ending> ending;
   PH_TRY(recover_sessions(ending));
   PH_TRY(recover_retained());
+  recover_delayed();
+  recover_events();
   for (auto& w : workers_) w->settle_mail();
   for (const Ending& e : ending)
     workers_[workers_.front()->home_of(e.record.client_id)]->restore_ending(e.uid, e.record);
@@ -100,8 +101,15 @@ Result<> Broker::recover_sessions(std::vector<Ending>& ending) {
     const auto packet_id =
         static_cast<uint16_t>(static_cast<unsigned char>(id[0]) << 8 | static_cast<unsigned char>(id[1]));
     Restored& s = it->second;
-    s.client->session->received(packet_id);
-    if (*number) cut_short_.push_back({s.worker, s.client->session->client_id(), uid, packet_id, *number});
+    const CutShort message{s.worker, s.client->session->client_id(), uid, packet_id, *number};
+    auto far = store.get(keys::far(uid, packet_id));
+    if (far && *far) {
+      s.client->session->taking(packet_id, 2);
+      await_far_.push_back({message, std::move(**far)});
+    } else {
+      s.client->session->received(packet_id);
+    }
+    if (*number) cut_short_.push_back(message);
     return true;
   });
   scan(keys::kWill, [&](uint64_t uid, ByteView, ByteView value) {
@@ -118,29 +126,111 @@ Result<> Broker::recover_sessions(std::vector<Ending>& ending) {
   return {};
 }
 
+/// The sessions that have a message whose routing a crash cut short.
+std::optional<Receivers> Broker::receivers_of(uint64_t number) {
+  Receivers out;
+  const std::string prefix = keys::of(keys::kHas, number);
+  auto scanned = journal_->store().scan(prefix, [&](ByteView key, ByteView) {
+    const auto uid = keys::number_in(key, prefix);
+    if (!uid) return true;
+    const ByteView filter = key.substr(prefix.size() + 8);
+    (filter.empty() ? out.direct : out.shared[std::string(filter)]).insert(*uid);
+    return true;
+  });
+  if (!scanned) return std::nullopt;
+  return out;
+}
+
+/// Messages for later, with whichever workers there are now. One that was on its way to sessions goes on from there.
+void Broker::recover_delayed() {
+  const session::Clock clock{event_loop_->now(), event_loop_->wall_now()};
+  uint64_t count = 0;
+  auto scanned = journal_->store().scan(keys::kDelayed, [&](ByteView key, ByteView value) {
+    const auto number = keys::number_in(key, keys::kDelayed);
+    if (!number) {
+      journal_->count_damaged();
+      return true;
+    }
+    const auto record = session::decode_delayed(value, clock);
+    auto stored = journal_->store().get(keys::of(keys::kMessage, *number));
+    auto message = stored && *stored ? session::decode_message(**stored, clock) : nullptr;
+    const auto has = receivers_of(*number);
+    Worker& worker = *workers_[*number % workers_.size()];
+    if (!record || !message || !has) {
+      journal_->count_damaged();
+      worker.redone_delayed(*number);
+      return true;
+    }
+    message->number = *number;
+    if (has->empty())
+      worker.restore_delayed(message, *record);
+    else
+      cut_short_.push_back({&worker, {}, 0, 0, *number, true});
+    ++count;
+    return true;
+  });
+  if (!scanned) {
+    journal_->count_damaged();
+    log_error("delayed_unreadable", {{"error", scanned.error().to_string()}});
+  }
+  if (count) log_info("delayed_recovered", {{"messages", count}});
+}
+
+/// What of each event source was published above its cursor: when that comes again, those who have it are passed over.
+void Broker::recover_events() {
+  const std::string prefix(keys::kGot);
+  std::string from = prefix;
+  for (bool more = true; more;) {
+    more = false;
+    auto scanned = journal_->store().scan_from(prefix, from, [&](ByteView key, ByteView) {
+      const auto stream = keys::number_in(key, prefix);
+      const auto position = stream ? keys::number_in(key, keys::of(prefix, *stream)) : std::nullopt;
+      if (!position) return true;
+      published_[*stream] = std::max(published_[*stream], *position);
+      if (*position == UINT64_MAX) return true;
+      from = keys::of(prefix, *stream, *position + 1);  // not every session's: the next position's first
+      more = true;
+      return false;
+    });
+    if (!scanned) {
+      journal_->count_damaged();
+      log_error("events_got_unreadable", {{"error", scanned.error().to_string()}});
+      return;
+    }
+  }
+}
+
+/// QoS 2 of routes with ack = "far": PUBREC waits on, as before the restart.
+void Broker::await_far() {
+  for (AwaitsFar& a : std::exchange(await_far_, {}))
+    a.message.worker->await_far(a.message.client_id, {a.message.uid, a.message.packet_id, 2, true, 0, true},
+                                std::move(a.waits_for));
+}
+
 /// Routes again what a crash cut short. The records that say so go only after the queues are on disk.
 void Broker::redo_cut_short() {
   const session::Clock clock{event_loop_->now(), event_loop_->wall_now()};
   // As they were written down: a publisher's in its order.
   std::ranges::sort(cut_short_, {}, &CutShort::number);
   for (const CutShort& c : cut_short_) {
-    std::set<uint64_t> has;
-    auto scanned = journal_->store().scan(keys::of(keys::kHas, c.number), [&](ByteView key, ByteView) {
-      if (const auto uid = keys::second_in(key, keys::kHas)) has.insert(*uid);
-      return true;
-    });
+    const auto has = receivers_of(c.number);
     auto value = journal_->store().get(keys::of(keys::kMessage, c.number));
     auto message = value && *value ? session::decode_message(**value, clock) : nullptr;
-    if (!message || !scanned) {
+    if (!message || !has) {
       journal_->count_damaged();
       continue;
     }
     message->number = c.number;
     message->redo = true;
-    for (auto& w : workers_) w->redo(message, c.client_id, has);
+    for (auto& w : workers_) w->redo(message, c.client_id, *has);
   }
   for (auto& w : workers_) w->flush_journal();
-  for (const CutShort& c : cut_short_) c.worker->redone(c.uid, c.packet_id, c.number);
+  for (const CutShort& c : cut_short_) {
+    if (c.delayed)
+      c.worker->redone_delayed(c.number);
+    else
+      c.worker->redone(c.uid, c.packet_id, c.number);
+  }
   if (!cut_short_.empty()) log_info("messages_routed_again", {{"messages", cut_short_.size()}});
   cut_short_.clear();
 }

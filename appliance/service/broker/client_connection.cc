@@ -37,6 +37,10 @@ void ClientConnection::on_drained(port::Connection&) {
   if (client->parked) worker_.unpark(*client);
 }
 
+void ClientConnection::close() {
+  if (!std::exchange(lingers, false)) socket_->close();
+}
+
 void ClientConnection::on_close(port::Connection&, const Error&) {
   channel_.lost();
   worker_.remove(*this);
@@ -65,6 +69,21 @@ void ClientConnection::on_connect(const mqtt::Connect& connect) {
 
 std::optional<mqtt::ReasonCode> ClientConnection::on_publish(const mqtt::Publish& publish) {
   return worker_.on_publish(*this, publish);
+}
+
+bool ClientConnection::ready_for(const mqtt::Publish& publish) {
+  return worker_.ready_for(*this, publish);
+}
+
+bool ClientConnection::ready_for(const mqtt::Subscribe& subscribe) {
+  return worker_.ready_for(*this, subscribe);
+}
+
+void ClientConnection::go_on() {
+  session::Counters& counters = worker_.context().counters;
+  const uint64_t before = counters.messages_in.get();
+  channel_.go_on(worker_.loop().now());
+  worker_.on_received(*this, counters.messages_in.get() - before, 0);
 }
 
 void ClientConnection::on_subscribe(const mqtt::Subscribe& subscribe) {

@@ -10,6 +10,7 @@
 #include "core/security/policy.h"
 #include "core/session/channel.h"
 #include "port/network.h"
+#include "service/broker/http_authorizer.h"
 #include "service/broker/throttle.h"
 
 namespace ph::broker {
@@ -35,8 +36,10 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   uint32_t check = 0;        // the worker's: serial of the look that is due next
   ClientRates rates;
   Instant expires = Instant::max();          // of its credentials
+  bool lingers = false;                      // it closes when close() is called a second time
   bool local_user = false;                   // it is the policy's user of that name, and goes with it
   std::unique_ptr<ScramExchange> scram;      // an enhanced authentication at work
+  std::unique_ptr<Decisions> decisions;      // of an HTTP server about its packets; null: none was asked
   std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
 
   // port::ConnectionHandler
@@ -52,13 +55,17 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   void notify_below(size_t mark) override;
   void on_connect(const mqtt::Connect& connect) override;
   std::optional<mqtt::ReasonCode> on_publish(const mqtt::Publish& publish) override;
+  bool ready_for(const mqtt::Publish& publish) override;
+  bool ready_for(const mqtt::Subscribe& subscribe) override;
   void on_subscribe(const mqtt::Subscribe& subscribe) override;
   void on_unsubscribe(const mqtt::Unsubscribe& unsubscribe) override;
   void on_auth(const mqtt::Auth& auth) override;
   bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
-  void close() override { socket_->close(); }
+  void close() override;
+  /// What ready_for() waited for is there.
+  void go_on();
 
  private:
   Worker& worker_;

@@ -1,8 +1,8 @@
 // DelayedStore: messages that wait for their time ($delayed/<seconds>/<topic>). Each worker has one, for what was
-// published on it; the owner asks for what is due. Everything that has to survive a restart is in Entry, and changes
-// only in add() and take_due().
+// published on it; the owner asks for what is due. What survives a restart are its records (m/d/ in
+// core/session/records.h), which worker_delayed.cc writes.
 //
-// Bounds: messages and bytes, of this store; beyond them add() refuses.
+// Bounds: messages and bytes, of this store, with those on their way out; beyond them add() refuses.
 #pragma once
 
 #include <cstdint>
@@ -21,28 +21,45 @@ class DelayedStore {
 
   DelayedStore(size_t messages_max, size_t bytes_max) : messages_max_(messages_max), bytes_max_(bytes_max) {}
 
+  struct Entry {
+    session::MessagePtr message;
+    uint32_t seconds = 0;  // that it was put off for
+    bool tapped = false;   // the event plane has it already
+  };
+
+  bool fits(size_t bytes) const { return messages_ < messages_max_ && bytes_ + bytes <= bytes_max_; }
   /// False: it is full, and nothing was kept. Messages of one time keep their order.
-  bool add(Instant due, session::MessagePtr message) {
-    if (entries_.size() >= messages_max_ || bytes_ + message->bytes() > bytes_max_) return false;
-    bytes_ += message->bytes();
-    entries_.emplace(due, std::move(message));
+  bool add(Instant due, Entry entry) {
+    if (!fits(entry.message->bytes())) return false;
+    restore(due, std::move(entry));
     return true;
   }
-  /// The next one whose time has come, or null.
-  session::MessagePtr take_due(Instant now) {
-    if (entries_.empty() || entries_.begin()->first > now) return nullptr;
-    session::MessagePtr out = std::move(entries_.begin()->second);
+  /// One that was taken before this start, whatever the bounds are now.
+  void restore(Instant due, Entry entry) {
+    ++messages_;
+    bytes_ += entry.message->bytes();
+    entries_.emplace(due, std::move(entry));
+  }
+  /// The next one whose time has come. It counts until it is put back or finished.
+  std::optional<Entry> take_due(Instant now) {
+    if (entries_.empty() || entries_.begin()->first > now) return std::nullopt;
+    std::optional<Entry> out = std::move(entries_.begin()->second);
     entries_.erase(entries_.begin());
-    bytes_ -= out->bytes();
     return out;
   }
-  size_t size() const { return entries_.size(); }
+  void put_back(Instant due, Entry entry) { entries_.emplace(due, std::move(entry)); }
+  void finished(const session::Message& message) {
+    --messages_;
+    bytes_ -= message.bytes();
+  }
+  size_t size() const { return messages_; }
   size_t bytes() const { return bytes_; }
 
  private:
   size_t messages_max_;
   size_t bytes_max_;
-  std::multimap<Instant, session::MessagePtr> entries_;
+  std::multimap<Instant, Entry> entries_;
+  size_t messages_ = 0;
   size_t bytes_ = 0;
 };
 

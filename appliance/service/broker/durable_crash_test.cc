@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <set>
 
@@ -330,7 +331,7 @@ TEST_P(DurableSuccession, the_new_session_is_the_one_and_the_old_messages_are_wi
   rig.start();
   rig.run();
 
-  std::set<std::string> old;
+  std::multiset<std::string> old;
   for (const char* id : {"b", "c", "d"})
     for (const auto& line : rig.connect(std::string("id=") + id + " clean=0" + kept).take())
       if (line.starts_with("publish")) old.insert(field(line, "payload"));
@@ -348,7 +349,8 @@ TEST_P(DurableSuccession, the_new_session_is_the_one_and_the_old_messages_are_wi
     EXPECT_FALSE(open) << "of a session that has ended: " << line;
     old.insert(field(line, "payload"));
   }
-  EXPECT_EQ(old.size(), kMessages);
+  EXPECT_EQ(old.size(), kMessages) << "each with one of them, once";
+  EXPECT_EQ(std::set<std::string>(old.begin(), old.end()).size(), kMessages);
   if (acknowledged) {
     EXPECT_TRUE(got_new);
   }
@@ -357,6 +359,81 @@ TEST_P(DurableSuccession, the_new_session_is_the_one_and_the_old_messages_are_wi
   rig.run();
   EXPECT_TRUE(
       rig.store.scan(session::keys::kEnding, [](ByteView, ByteView) { return ADD_FAILURE(), true; }).has_value());
+}
+
+class DurableEvents : public testing::TestWithParam<uint64_t> {};
+INSTANTIATE_TEST_SUITE_P(Seeds, DurableEvents, testing::Range<uint64_t>(1, 81));
+
+/// Events of a source whose cursor moves with the broker's commits, published again from there after each crash: each
+/// reaches each durable session once, and one of a group.
+TEST_P(DurableEvents, reach_each_session_once) {
+  Random random(GetParam());
+  SCOPED_TRACE("seed " + std::to_string(GetParam()));
+  BrokerOptions options;
+  options.session.inflight_max = 1000;
+  DurableRig rig(1 + random.below(3), options);
+  const std::vector<std::string> ids{"a", "b", "c"};
+  for (const auto& id : ids) {
+    MqttClient& c = rig.connect("id=" + id + " clean=0 session_expiry=100000");
+    c.send("subscribe id=1 filter=e/#:1 filter=$share/g/e/#:1");
+    c.send("disconnect");
+    rig.run();
+  }
+  constexpr uint64_t kEvents = 40;
+  constexpr uint64_t kSlice = 8;
+  auto cursor = [&]() -> uint64_t {
+    const auto value = rig.store.get("cursor");
+    return value && *value ? std::stoull(**value) : 0;
+  };
+  uint64_t life = 0;
+  std::function<void(uint64_t)> publish = [&](uint64_t from) {
+    const uint64_t upto = std::min(from + kSlice, kEvents);
+    auto left = std::make_shared<uint64_t>(upto - from);
+    for (uint64_t n = from; n < upto; ++n) {
+      port::Message m;
+      m.topic = "e/" + std::to_string(n % 3);
+      m.payload = Slice(std::to_string(n));
+      m.qos = 1;
+      m.retain = n % 5 == 0;
+      m.stream = StreamId{7};
+      m.position = n;
+      rig.broker().publish(std::move(m), [&, left, upto, mine = life](const Result<>&) {
+        if (--*left > 0 || mine != life) return;
+        port::WriteBatch moved;
+        moved.put("cursor", std::to_string(upto));
+        rig.broker().settle(StreamId{7}, upto, std::move(moved), [&, upto, mine] {
+          if (mine == life && upto < kEvents) publish(upto);
+        });
+      });
+    }
+  };
+  publish(0);
+  for (uint64_t crashes = 1 + random.below(6); crashes > 0; --crashes) {
+    auto loops = rig.all_loops();
+    for (uint64_t steps = random.below(150); steps > 0; --steps) loops[random.below(loops.size())]->run_one();
+    if (random.chance(0.5))
+      rig.kill(&random);
+    else
+      rig.kill();
+    rig.start();
+    ++life;
+    if (cursor() < kEvents) publish(cursor());
+  }
+  rig.run();
+  EXPECT_EQ(cursor(), kEvents);
+  std::map<std::string, int> shared;
+  for (const auto& id : ids) {
+    std::map<std::string, int> own;
+    for (const auto& line : rig.connect("id=" + id + " receive_maximum=1000 clean=0 session_expiry=100000").take())
+      if (line.starts_with("publish")) ++own[field(line, "payload")];
+    EXPECT_EQ(own.size(), kEvents) << id;
+    for (const auto& [payload, count] : own) {
+      EXPECT_LE(count, 2) << payload;
+      if (count == 2) ++shared[payload];
+    }
+  }
+  for (uint64_t n = 0; n < kEvents; ++n) EXPECT_EQ(shared[std::to_string(n)], 1) << n;
+  EXPECT_TRUE(rig.store.scan(session::keys::kGot, [](ByteView, ByteView) { return ADD_FAILURE(), true; }).has_value());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/coding.h"
 #include "base/log.h"
 
 namespace ph::broker {
@@ -10,7 +11,14 @@ namespace keys = session::keys;
 
 namespace {
 constexpr uint64_t kNumbersAtOnce = 4096;
+
+std::string got_key(const session::Origin& origin, uint64_t uid, const session::SharedKey& shared) {
+  std::string out = keys::got(origin);
+  put_key(out, uid);
+  if (shared) out += *shared;
+  return out;
 }
+}  // namespace
 
 void DurableSessions::put(std::string key, std::string value) {
   batch_.entries.put(std::move(key), std::move(value));
@@ -40,7 +48,8 @@ void DurableSessions::add(uint64_t uid, uint64_t sequence, const session::Messag
       session::encode_entry(qos, retain, false, 0, message->number, subscription_ids,
                             shared ? ByteView(*shared) : ByteView()));
   batch_.references.push_back({message->number, message});
-  if (message->redo) put(keys::of(keys::kHas, message->number, uid), {});
+  if (message->origin.stream != 0 && waits()) put(got_key(message->origin, uid, shared), {});
+  if (message->redo) batch_.receivers.push_back({message->number, uid, shared});
 }
 
 void DurableSessions::record(uint64_t uid, uint16_t packet_id, const session::MessagePtr& message) {
@@ -59,6 +68,38 @@ void DurableSessions::routed(uint64_t uid, uint16_t packet_id, uint64_t number) 
   inbound(uid, packet_id, true);
   batch_.references.push_back({number, nullptr});
   batch_.routed.push_back(number);
+}
+
+void DurableSessions::put_off(const session::MessagePtr& message, const session::DelayedRecord& record) {
+  put(keys::of(keys::kDelayed, message->number), session::encode(record, clock()));
+  batch_.references.push_back({message->number, message});
+}
+
+port::WriteBatch DurableSessions::tapping(uint64_t number, const session::DelayedRecord& record) const {
+  port::WriteBatch out;
+  out.put(keys::of(keys::kDelayed, number), session::encode(record, clock()));
+  return out;
+}
+
+void DurableSessions::delayed_done(uint64_t number, bool redo) {
+  erase(keys::of(keys::kDelayed, number));
+  batch_.references.push_back({number, nullptr});
+  if (redo) batch_.routed.push_back(number);
+}
+
+bool DurableSessions::got(const session::Origin& origin, uint64_t uid, const session::SharedKey& shared) {
+  if (uid != 0) {
+    const auto value = journal_.store().get(got_key(origin, uid, shared));
+    return value && *value;
+  }
+  bool found = false;
+  const std::string prefix = keys::got(origin);
+  const auto scanned = journal_.store().scan(prefix, [&](ByteView key, ByteView) {
+    found = key.size() > prefix.size() + 8 && key.substr(prefix.size() + 8) == *shared;
+    return !found;
+  });
+  if (!scanned) journal_.count_damaged();
+  return found;
 }
 
 void DurableSessions::change(uint64_t uid, const session::KeptEntry& entry, uint64_t number) {
@@ -160,6 +201,14 @@ void DurableSessions::after(uint64_t turn, port::Task then) {
   if (!waiting_.empty()) turn = std::max(turn, waiting_.back().first);  // not before those that wait already
   waiting_.emplace_back(turn, std::move(then));
   if (turn == turn_) mark_dirty();
+}
+
+void DurableSessions::once_durable(uint64_t turn, port::Task then) {
+  if (durable(turn)) return then();
+  if (!waiting_.empty()) turn = std::max(turn, waiting_.back().first);
+  waiting_.emplace_back(turn, std::move(then));
+  urgent_ = true;
+  mark_dirty();
 }
 
 void DurableSessions::on_durable(uint64_t turn) {

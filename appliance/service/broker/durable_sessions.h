@@ -42,6 +42,10 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   void unsubscribed(uint64_t uid, const std::string& filter);
   void will(uint64_t uid, const std::optional<session::SessionWill>& will);
   void retained(const std::string& topic, uint64_t version, const session::MessagePtr& message);
+  /// A message for later: written down, then maybe changed, then gone. `redo`: sessions of other workers have it, too.
+  void put_off(const session::MessagePtr& message, const session::DelayedRecord& record);
+  port::WriteBatch tapping(uint64_t number, const session::DelayedRecord& record) const;
+  void delayed_done(uint64_t number, bool redo);
   /// The session leaves this worker, or is about to end: writes its record down, forgets the object.
   void leave(session::Session& session);
   /// It leaves without a trace: its record stands for it, or is gone.
@@ -57,6 +61,11 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   /// It is in all queues, durably.
   void routed(uint64_t uid, uint16_t packet_id, uint64_t number);
 
+  /// What the message still waits for at far ends has come.
+  void far_reached(uint64_t uid, uint16_t packet_id) { erase(session::keys::far(uid, packet_id)); }
+  /// Whether a session got this event before the restart; uid 0: any session, by that shared subscription.
+  bool got(const session::Origin& origin, uint64_t uid, const session::SharedKey& shared);
+
   // --- waiting
   /// Whether clients have to wait for the disk at all.
   bool waits() const { return journal_.durability() == Durability::fsync; }
@@ -64,6 +73,8 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   uint64_t added() const { return added_; }
   /// Runs `then` when the turn is durable; at once if it is, or if nobody waits.
   void after(uint64_t turn, port::Task then);
+  /// The same where clients do not wait for the disk, but this has to.
+  void once_durable(uint64_t turn, port::Task then);
   void cover(uint32_t source, uint64_t sequence) {
     batch_.covers.push_back({source, sequence});
     dirty_ = true;

@@ -378,6 +378,121 @@ TEST_P(Durable, the_event_plane_is_answered_in_every_order_of_events) {
   }
 }
 
+/// The connection closes when what DISCONNECT changed is on disk: who waits for that can rely on it.
+TEST_P(Durable, a_disconnect_holds_once_the_connection_is_closed) {
+  leave_session("watch", "filter=w/#:1");
+  for (const bool ends : {true, false}) {
+    SCOPED_TRACE(ends);
+    MqttClient& c = connect(std::string("id=s will=w/s:gone will_qos=1") + kKept);
+    say(c, "subscribe id=1 filter=t:1");
+    c.take();
+    rig.disk().hold();
+    say(c, ends ? "disconnect session_expiry=0" : "disconnect");
+    EXPECT_FALSE(c.closed());
+    rig.disk().release();
+    auto loops = rig.all_loops();
+    while (!c.closed())
+      for (auto* l : loops) l->run_one();
+    rig.restart();
+    rig.advance(2s);
+    EXPECT_EQ(rig.stats().sessions, ends ? 1U : 2U);
+    EXPECT_THAT(payloads(rig.connect(std::string("id=watch") + kKept).take()), IsEmpty()) << "a will was sent";
+  }
+}
+
+TEST(DurableLazy, what_a_group_has_is_handed_on_before_it_is_written) {
+  DurableRig rig(2, {}, Durability::lazy);
+  for (const char* id : {"a", "b"}) {
+    MqttClient& c = rig.connect("id=" + std::string(id) + kKept);
+    c.send("subscribe id=1 filter=$share/g/t:1");
+    rig.run();
+    c.send("disconnect");
+    rig.run();
+    if (*id == 'b') break;
+    MqttClient& p = rig.connect("id=p");
+    for (int i = 1; i <= 20; ++i)
+      p.send("publish topic=t qos=1 id=" + std::to_string(i) + " payload=" + std::to_string(i));
+    rig.run();
+  }
+  rig.connect("id=a clean=1");
+  rig.advance(1s);
+  size_t got = 0;
+  for (const auto& line : rig.connect(std::string("id=b receive_maximum=100") + kKept).take())
+    got += line.starts_with("publish") ? 1 : 0;
+  EXPECT_EQ(got, 20U);
+  EXPECT_EQ(rig.stats().dropped(session::Drop::session_ended), 0U);
+}
+
+/// Many sessions that end at once cost few commits.
+TEST_P(Durable, ended_sessions_are_erased_many_at_a_time) {
+  constexpr int kSessions = 300;
+  for (int i = 0; i < kSessions; ++i) leave_session("s" + std::to_string(i), "filter=t:1");
+  rig.disk().hold();
+  for (int i = 0; i < kSessions; ++i) rig.open().send("connect id=s" + std::to_string(i) + " clean=1");
+  rig.run();
+  const uint64_t before = rig.committer().groups();
+  rig.disk().release();
+  rig.run();
+  EXPECT_EQ(records(rig.store), (std::map<char, size_t>{}));
+  EXPECT_LT(rig.committer().groups() - before, 40U);
+}
+
+/// QoS 2 of a route with ack = "far": PUBREC waits for the far end over a restart, too.
+class FarTap final : public port::MessageTap {
+ public:
+  explicit FarTap(DurableRig& rig) : rig_(rig) {}
+  bool wants(std::string_view) const override { return true; }
+  void take(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) override {
+    ++taken;
+    rig_.loop().post([this, key = message.far_key, with = std::move(with), done = std::move(done)]() mutable {
+      if (!key.empty()) with.put(key, "far");
+      rig_.committer().request({}, std::move(with), [this, done = std::move(done)](const Result<>&) mutable {
+        waiting.push_back([done = std::move(done)]() mutable { done({}); });
+      });
+    });
+  }
+  void resume_far(std::string waits_for, port::Task done) override {
+    EXPECT_EQ(waits_for, "far");
+    waiting.push_back(std::move(done));
+  }
+  void reach() {
+    for (auto& w : std::exchange(waiting, {})) w();
+  }
+  std::vector<port::Task> waiting;
+  size_t taken = 0;
+
+ private:
+  DurableRig& rig_;
+};
+
+TEST_P(Durable, pubrec_waits_for_the_far_end_over_restarts) {
+  FarTap tap(rig);
+  rig.tap = &tap;
+  rig.restart();
+  leave_session("s", "filter=t:2");
+  MqttClient& p = connect(std::string("id=p") + kKept);
+  say(p, "publish topic=t qos=2 id=7 payload=x");
+  EXPECT_EQ(records(rig.store)['f'], 1U);
+  for (int restarts = 0; restarts < 2; ++restarts) {
+    tap.waiting.clear();
+    rig.restart();
+    rig.run();
+    ASSERT_EQ(tap.waiting.size(), 1U);
+    MqttClient& again = connect(std::string("id=p") + kKept);
+    say(again, "publish topic=t qos=2 id=7 payload=x dup");
+    EXPECT_THAT(again.take(), IsEmpty()) << "the far end has not got it";
+    if (restarts == 0) continue;
+    tap.reach();
+    rig.run();
+    EXPECT_THAT(again.take(), ElementsAre(StartsWith("pubrec id=7")));
+    EXPECT_EQ(records(rig.store)['f'], 0U);
+    say(again, "pubrel id=7");
+    EXPECT_THAT(again.take(), ElementsAre(StartsWith("pubcomp id=7")));
+  }
+  EXPECT_EQ(tap.taken, 1U);
+  EXPECT_THAT(payloads(rig.connect(std::string("id=s") + kKept).take()), ElementsAre("x"));
+}
+
 TEST(DurableLazy, acknowledges_at_once_and_writes_within_a_second) {
   DurableRig rig(2, {}, Durability::lazy);
   rig.disk().hold();

@@ -13,9 +13,10 @@ class HttpCheck::Request final : public port::ConnectionHandler {
       : done(std::move(then)), owner_(owner), id_(id), bytes_(std::move(bytes)), timer_(owner.loop_.make_timer()) {}
 
   void begin(const HttpCheckOptions& options) {
-    timer_->start(options.timeout, [this] { end({HttpVerdict::Result::unreachable, {}, {}}); });
+    timer_->start(options.timeout, [this] { end({HttpVerdict::Result::unreachable, {}, false, false}); });
     port::ConnectOptions connect;
     connect.connect_timeout = options.timeout;
+    connect.tls = options.tls;
     connection_ = owner_.network_.connect(options.endpoint, std::move(connect), *this);
   }
 
@@ -25,7 +26,7 @@ class HttpCheck::Request final : public port::ConnectionHandler {
     if (ended_) return {bytes.size(), 0};
     answer_.append(bytes.substr(0, kAnswerMax + 1 - std::min(answer_.size(), kAnswerMax)));
     if (answer_.size() > kAnswerMax) {
-      end({});
+      end({HttpVerdict::Result::ignore, {}, false, true});
       return {bytes.size(), 0};
     }
     if (auto verdict = security::parse_http_answer(answer_, false)) end(std::move(*verdict));
@@ -35,7 +36,7 @@ class HttpCheck::Request final : public port::ConnectionHandler {
   /// An answer without a length ends with its connection.
   void on_close(port::Connection&, const Error&) override {
     auto verdict = security::parse_http_answer(answer_, true);
-    end(verdict ? std::move(*verdict) : HttpVerdict{HttpVerdict::Result::unreachable, {}, {}});
+    end(verdict ? std::move(*verdict) : HttpVerdict{HttpVerdict::Result::unreachable, {}, false, false});
   }
 
   Done done;

@@ -1,5 +1,5 @@
-// HttpCheck: asks an HTTP server whether a client may come in. One per worker, over the worker's own network; plain
-// HTTP/1.1, a connection for each question (`Connection: close`).
+// HttpCheck: asks an HTTP server about clients, over the worker's own network; HTTP/1.1, under TLS or not, a connection
+// for each question (`Connection: close`). Two per worker: who may come in, and what it may do (http_authorizer.h).
 //
 //   POST <path>, application/json: {"clientid", "username", "password", "peerhost", "certificate"}
 //   200 {"result": "allow" | "deny" | "ignore", "is_superuser": bool, "acl": as in a token}; 204 is allow; any other
@@ -24,6 +24,7 @@ namespace ph::broker {
 struct HttpCheckOptions {
   port::Endpoint endpoint;  // host empty: none is asked
   std::string path = "/";
+  std::shared_ptr<port::TlsContext> tls;  // null: plain
   Duration timeout = std::chrono::seconds(5);
   size_t requests_max = 256;  // per worker
 };

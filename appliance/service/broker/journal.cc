@@ -1,5 +1,7 @@
 #include "service/broker/journal.h"
 
+#include <algorithm>
+
 #include "base/coding.h"
 #include "base/log.h"
 #include "service/broker/options.h"
@@ -76,6 +78,10 @@ void Journal::write(JournalBatch batch) {
   port::WriteBatch entries = std::move(batch.entries);
   for (const auto& reference : batch.references) apply(reference, entries);
   batch.references.clear();
+  for (const auto& receiver : batch.receivers) {
+    entries.put(receiver.key(), {});
+    receivers_.emplace(receiver.number, receiver.key());
+  }
   for (uint64_t number : batch.routed) forget_receivers(number, entries);
   extend_numbers(entries);
   committer_.request_alone(std::move(entries), [this, alive = alive_, group, batch = std::move(batch)] {
@@ -94,6 +100,11 @@ void Journal::on_written(const JournalBatch& batch, uint64_t group) {
     JournalMember* source = members_[cover.source];
     source->journal_loop().post(
         [source, by = batch.worker, sequence = cover.sequence] { source->on_covered(by, sequence); });
+  }
+  for (const auto& receiver : batch.receivers) {
+    const auto [from, to] = receivers_.equal_range(receiver.number);
+    const auto it = std::find_if(from, to, [key = receiver.key()](const auto& r) { return r.second == key; });
+    if (it != to) receivers_.erase(it);
   }
   for (uint64_t uid : batch.ended) erase(uid);
 }
@@ -136,8 +147,10 @@ void Journal::apply(const JournalBatch::Reference& reference, port::WriteBatch& 
   if (count.entries == 0 && reference.number >= counts_from_) counts_.erase(reference.number);
 }
 
-/// All sessions have the message on disk, and so are these records.
+/// All sessions have the message, on disk or in what was written before this.
 void Journal::forget_receivers(uint64_t number, port::WriteBatch& entries) {
+  const auto [from, to] = receivers_.equal_range(number);
+  for (auto it = from; it != to; ++it) entries.remove(it->second);
   auto scanned = store_.scan(keys::of(keys::kHas, number), [&](ByteView key, ByteView) {
     entries.remove(std::string(key));
     return true;
@@ -165,6 +178,21 @@ void Journal::extend_numbers(port::WriteBatch& entries) {
   });
 }
 
+void Journal::settle(uint64_t stream, uint64_t upto, port::WriteBatch cursor, port::Task done) {
+  if (settled_.size() >= kSettledMax) settled_.clear();
+  uint64_t& below = settled_[stream];
+  const std::string prefix = keys::of(keys::kGot, stream);
+  auto scanned = store_.scan_from(prefix, keys::of(keys::kGot, stream, below), [&](ByteView key, ByteView) {
+    const auto position = keys::number_in(key, prefix);
+    if (position && *position >= upto) return false;
+    cursor.remove(std::string(key));
+    return true;
+  });
+  if (!scanned) count_damaged();
+  below = std::max(below, upto);
+  committer_.request_alone(std::move(cursor), std::move(done));
+}
+
 // --- erasing sessions
 
 void Journal::erase(uint64_t uid) {
@@ -175,20 +203,14 @@ void Journal::erase(uint64_t uid) {
     });
 }
 
-/// A bounded step: some records of the first session in line, in one batch; the next step follows its commit.
-void Journal::erase_some() {
-  if (erasing_.empty()) {
-    erase_running_ = false;
-    return;
-  }
-  const uint64_t uid = erasing_.front();
-  ++last_group_;
-  port::WriteBatch entries;
-  size_t left = kEraseStep;
+/// Puts up to `left` records of a session on the way out; false if it has more.
+bool Journal::erase_records(uint64_t uid, size_t& left, port::WriteBatch& entries) {
   for (ByteView prefix :
-       {keys::kEntry, keys::kSubscription, keys::kInbound, keys::kWill, keys::kSession, keys::kEnding}) {
+       {keys::kEntry, keys::kSubscription, keys::kInbound, keys::kFar, keys::kWill, keys::kSession, keys::kEnding}) {
+    bool more = false;
     auto scanned = store_.scan(keys::of(prefix, uid), [&](ByteView key, ByteView value) {
-      if (left-- == 0) return false;
+      if (left == 0) return !(more = true);
+      --left;
       entries.remove(std::string(key));
       const auto entry = prefix == keys::kEntry ? session::decode_entry(value) : std::nullopt;
       if (entry && entry->number) apply({entry->number, nullptr}, entries);
@@ -199,12 +221,24 @@ void Journal::erase_some() {
       }
       return true;
     });
-    if (left == 0 || left > kEraseStep) break;
     if (!scanned) count_damaged();
+    if (more) return false;
   }
-  const bool done = left > 0 && left <= kEraseStep;
-  if (done) {
-    entries.remove(keys::of(keys::kErasing, uid));
+  entries.remove(keys::of(keys::kErasing, uid));
+  return true;
+}
+
+/// A bounded step: some records of the first sessions in line, in one batch; the next step follows its commit.
+void Journal::erase_some() {
+  if (erasing_.empty()) {
+    erase_running_ = false;
+    return;
+  }
+  ++last_group_;
+  port::WriteBatch entries;
+  size_t left = kEraseStep;
+  for (size_t sessions = 0; sessions < kEraseSessions && !erasing_.empty(); ++sessions) {
+    if (!erase_records(erasing_.front(), left, entries)) break;
     erasing_.pop_front();
   }
   waiting_.fetch_add(1, std::memory_order_relaxed);

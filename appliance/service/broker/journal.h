@@ -11,7 +11,10 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -36,14 +39,31 @@ struct JournalBatch {
     uint32_t source = 0;
     uint64_t sequence = 0;
   };
+  /// A session that has got a message whose fan-out is noted (m/h/), by the shared subscription or, null, its own.
+  struct Receiver {
+    uint64_t number = 0;
+    uint64_t uid = 0;
+    session::SharedKey shared;
+    std::string key() const {
+      return session::keys::of(session::keys::kHas, number, uid) + (shared ? *shared : std::string());
+    }
+  };
   uint32_t worker = 0;
   uint64_t turn = 0;
   bool urgent = false;  // somebody waits for it, also where nobody has to
   port::WriteBatch entries;
   std::vector<Reference> references;
+  std::vector<Receiver> receivers;
   std::vector<Cover> covers;
   std::vector<uint64_t> ended;   // uids of sessions whose records go
   std::vector<uint64_t> routed;  // numbers of messages that need no m/h/ records any more
+};
+
+/// Who has a message whose fan-out a crash cut short.
+struct Receivers {
+  std::set<uint64_t> direct;
+  std::map<std::string, std::set<uint64_t>, std::less<>> shared;  // by the shared subscription
+  bool empty() const { return direct.empty() && shared.empty(); }
 };
 
 /// A worker, as the journal knows it. Called on the worker's loop.
@@ -72,7 +92,9 @@ class Journal {
   static constexpr size_t kLazyBatches = 4096;  // more: written at once
   static constexpr size_t kCountsMax = 256 * 1024;
   static constexpr uint64_t kNumbersAhead = uint64_t{1} << 32;
-  static constexpr size_t kEraseStep = 512;  // records in one turn
+  static constexpr size_t kSettledMax = 4096;   // streams of which it is known how far they were cleared
+  static constexpr size_t kEraseStep = 512;     // records in one turn,
+  static constexpr size_t kEraseSessions = 64;  // and sessions: each costs some reads, also one without records
 
   /// Errors: broker.state_newer, and the store's own.
   static Result<std::unique_ptr<Journal>> open(Durability durability, port::Loop& loop, port::KeyedStore& store,
@@ -90,6 +112,10 @@ class Journal {
   /// Nothing is on its way to the disk.
   bool idle() const { return waiting_.load(std::memory_order_relaxed) == 0; }
   JournalStats stats() const;
+
+  /// Event loop: commits the cursor of an event source, in one batch with the end of what sessions remember of the
+  /// stream below `upto` (m/k/).
+  void settle(uint64_t stream, uint64_t upto, port::WriteBatch cursor, port::Task done);
 
   /// Called where something was found that could not be read.
   void count_damaged(uint64_t records = 1) { damaged_.fetch_add(records, std::memory_order_relaxed); }
@@ -118,6 +144,7 @@ class Journal {
   void shrink_counts();
   void forget_receivers(uint64_t number, port::WriteBatch& entries);
   void extend_numbers(port::WriteBatch& entries);
+  bool erase_records(uint64_t uid, size_t& left, port::WriteBatch& entries);
   void erase_some();
   session::Clock clock() const { return {loop_.now(), loop_.wall_now()}; }
 
@@ -132,6 +159,8 @@ class Journal {
   uint64_t written_group_ = 0;
   std::unordered_map<uint64_t, Count> counts_;
   uint64_t counts_from_ = 0;  // messages from this number on are all in counts_ while they are in the store
+  std::unordered_multimap<uint64_t, std::string> receivers_;  // m/h/ records on their way to the store
+  std::unordered_map<uint64_t, uint64_t> settled_;  // by stream: nothing is remembered below; saves reading, no more
   std::deque<uint64_t> erasing_;
   bool erase_running_ = false;
 

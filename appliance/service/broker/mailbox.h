@@ -37,6 +37,12 @@ class SinkTicket {
   std::move_only_function<void()> done_;
 };
 
+/// An entry of an ended session, of which another session is to have the message.
+struct HandedOn {
+  uint64_t uid = 0;
+  uint64_t sequence = 0;  // 0: there is no such record
+};
+
 /// A routed message, or something to do. A small message that nobody keeps lies in the batch's bytes, so that a QoS 0
 /// message costs its receiver's worker no allocation; others are shared.
 struct Letter {
@@ -49,7 +55,8 @@ struct Letter {
   std::shared_ptr<SinkTicket> ticket;  // of a message from the event plane
   session::SharedKey shared;           // for one member of this shared subscription only,
   uint64_t follow = 0;                 // the sender wants to be told of this very one once it is on disk: its number
-  uint64_t uid = 0;                    // the one with this session
+  uint64_t uid = 0;                    // the one with this session;
+  HandedOn handed_on;                  // and no longer for this one
   bool cover = false;                  // the sender waits until it is on disk here
 };
 

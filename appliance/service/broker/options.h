@@ -20,6 +20,7 @@
 #include "core/session/session.h"
 #include "port/crypto.h"
 #include "port/network.h"
+#include "service/broker/http_authorizer.h"
 #include "service/broker/http_check.h"
 
 namespace ph::broker {
@@ -28,7 +29,7 @@ namespace ph::broker {
 enum class Anonymous { loopback, always, never };
 
 /// How credentials are checked (authenticator.h).
-enum class AuthMethod : uint8_t { users, certificate, jwt, http };
+enum class AuthMethod : uint8_t { users, certificate, jwt, http, psk };
 /// What the name in a verified client certificate becomes.
 enum class CertificateAs : uint8_t { nothing, username, client_id };
 
@@ -41,6 +42,8 @@ struct ListenerOptions {
   bool proxy_protocol = false;                   // connections begin with a PROXY header
   std::optional<std::vector<AuthMethod>> authn;  // instead of SecurityOptions::order
   CertificateAs certificate_as = CertificateAs::nothing;
+  port::CertificateField certificate_field = port::CertificateField::common_name;
+  std::vector<std::string> websocket_origins;  // as port::ListenOptions
   // Rates a second; 0: no bound. Connections beyond theirs are closed; who sends too much is not read from for a while.
   uint64_t connections_rate = 0;
   uint64_t messages_rate = 0, bytes_rate = 0;              // of each client
@@ -64,15 +67,22 @@ struct AutoSubscription {
   uint8_t retain_handling = 0;
 };
 
+/// How tokens as passwords are read and whose signatures count.
+struct TokenOptions {
+  std::vector<security::JwtKey> keys;
+  security::JwtClaimNames claims;
+};
+using TokenOptionsPtr = std::shared_ptr<const TokenOptions>;
+
 /// Who may do what. Without a policy only `allow_anonymous` counts, and everybody who is in may do everything.
 struct SecurityOptions {
   security::PolicyPtr policy;  // at start; Broker::set_policy() later
   std::vector<AuthMethod> order;
-  const port::Crypto* crypto = nullptr;    // must outlive the broker
-  port::JobPool* jobs = nullptr;           // must end before the loops do
-  std::vector<security::JwtKey> jwt_keys;  // empty: no tokens are taken
-  security::JwtClaimNames jwt_claims;
+  const port::Crypto* crypto = nullptr;  // must outlive the broker
+  port::JobPool* jobs = nullptr;         // must end before the loops do
+  TokenOptionsPtr tokens;                // at start; Broker::set_tokens() later. Null: none are taken
   HttpCheckOptions http;
+  HttpAuthorizerOptions authorizer;
   security::FlappingLimits flapping;
   std::function<void(const std::string& client_id)> on_flapping;  // on any worker's thread
 };

@@ -52,7 +52,7 @@ class RetainedStore {
       tombstone(v.topic, version, now);
     } else {
       forget_expiry(old);
-      Entry fresh{message.share(), version, expiries_.end()};
+      Entry fresh{session::without_records(message.share()), version, expiries_.end()};
       if (v.expiry) fresh.due = expiries_.emplace(v.received + std::chrono::seconds(*v.expiry), std::string(v.topic));
       index_.set(v.topic, std::move(fresh));
     }

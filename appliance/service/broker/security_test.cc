@@ -241,8 +241,10 @@ class Token : public Door {
  protected:
   Token() {
     options.security.order.push_back(AuthMethod::jwt);
-    options.security.jwt_keys.push_back({security::JwtKey::Kind::secret, std::nullopt, "key"});
-    options.security.jwt_keys.push_back({security::JwtKey::Kind::rsa, std::nullopt, "rsa"});
+    TokenOptions tokens;
+    tokens.keys.push_back({security::JwtKey::Kind::secret, std::nullopt, "key"});
+    tokens.keys.push_back({security::JwtKey::Kind::rsa, std::nullopt, "rsa"});
+    options.security.tokens = std::make_shared<const TokenOptions>(std::move(tokens));
   }
   std::string token(const std::string& claims, const std::string& algorithm = "HS256", const std::string& key = "key") {
     std::string text =

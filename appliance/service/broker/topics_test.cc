@@ -239,16 +239,23 @@ TEST(DelayedStore, keeps_order_and_bounds) {
     return m;
   };
   DelayedStore store(3, 10);
-  EXPECT_TRUE(store.add(Instant{} + 2s, message("b")));
-  EXPECT_TRUE(store.add(Instant{} + 1s, message("a")));
-  EXPECT_TRUE(store.add(Instant{} + 2s, message("c")));
-  EXPECT_FALSE(store.add(Instant{} + 2s, message("d")));
-  std::string out;
-  EXPECT_EQ(store.take_due(Instant{}), nullptr);
-  while (auto m = store.take_due(Instant{} + 2s)) out += m->payload.view();
-  EXPECT_EQ(out, "abc");
+  EXPECT_TRUE(store.add(Instant{} + 2s, {message("b")}));
+  EXPECT_TRUE(store.add(Instant{} + 1s, {message("a")}));
+  EXPECT_TRUE(store.add(Instant{} + 2s, {message("c")}));
+  EXPECT_FALSE(store.add(Instant{} + 2s, {message("d")}));
+  std::vector<session::MessagePtr> out;
+  EXPECT_FALSE(store.take_due(Instant{}));
+  while (auto e = store.take_due(Instant{} + 2s)) out.push_back(e->message);
+  std::string payloads;
+  for (const auto& m : out) payloads += m->payload.view();
+  EXPECT_EQ(payloads, "abc");
+  EXPECT_EQ(store.size(), 3U);
+  EXPECT_FALSE(store.add(Instant{}, {message("d")})) << "what is on its way out counts";
+  for (const auto& m : out) store.finished(*m);
   EXPECT_EQ(store.bytes(), 0U);
-  EXPECT_FALSE(store.add(Instant{}, message("much too long")));
+  EXPECT_FALSE(store.add(Instant{}, {message("much too long")}));
+  store.restore(Instant{}, {message("longer than may be")});
+  EXPECT_EQ(store.size(), 1U);
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ Worker::Worker(uint32_t index, const BrokerOptions& options, std::vector<Listene
       tap_(tap),
       policy_(options.security.policy),
       authenticator_(options, loop, network, context_.counters),
+      authorizer_(options.security.authorizer, loop, network, context_.counters),
       retained_(options.retained_messages_max, options.retained_bytes_max, context_.counters),
       sys_retained_(SIZE_MAX, SIZE_MAX, sys_counters_),
       sys_timer_(loop.make_timer()),
@@ -59,7 +60,11 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
     options.connections_max = options_.listeners[i].connections_max;
     options.websocket_path = options_.listeners[i].websocket_path;
     options.proxy_protocol = options_.listeners[i].proxy_protocol;
+    options.certificate_field = options_.listeners[i].certificate_field;
     options.reuse_port = workers_.size() > 1;
+    options.joins = index_ > 0;
+    options.open_timeout = options_.channel.connect_timeout;
+    options.websocket_origins = options_.listeners[i].websocket_origins;
     PH_ASSIGN(auto listener, network_.listen(at[i], options, [this, i](std::unique_ptr<port::Connection>&& c) {
       return accept(std::move(c), i);
     }));
@@ -76,7 +81,9 @@ port::ConnectionHandler* Worker::accept(std::unique_ptr<port::Connection>&& sock
     return nullptr;
   }
   const uint64_t id = ++last_connection_;
-  auto connection = std::make_unique<ClientConnection>(*this, id, std::move(socket), loop_.now());
+  // CONNECT is due from when the client was there, whatever layers it had to get through before.
+  const Instant since = socket->peer().accepted == Instant{} ? loop_.now() : socket->peer().accepted;
+  auto connection = std::make_unique<ClientConnection>(*this, id, std::move(socket), since);
   connection->listener = listener;
   ClientConnection* handler = connection.get();
   connections_.emplace(id, std::move(connection));

@@ -56,6 +56,7 @@ struct Taken {
   uint8_t qos = 0;
   bool accepted = false;
   uint64_t number = 0;  // of the message that the record of the packet id still names; 0: none
+  bool tapped = false;  // there may be a record of what it waits for at far ends
 };
 
 /// What has to be on disk before a message counts as taken.
@@ -135,8 +136,11 @@ class Worker final : public JournalMember {
   void restored(Client& client, bool was_attached);
   void settle_mail();
   /// A QoS 2 message whose routing a crash cut short: to those durable sessions that do not have it.
-  void redo(const session::MessagePtr& message, const std::string& publisher, const std::set<uint64_t>& has);
+  void redo(const session::MessagePtr& message, const std::string& publisher, const Receivers& has);
   void redone(uint64_t uid, uint16_t packet_id, uint64_t number) { durable_->routed(uid, packet_id, number); }
+  void await_far(const std::string& client_id, const Taken& taken, std::string waits_for);
+  void restore_delayed(const std::shared_ptr<session::Message>& message, const session::DelayedRecord& record);
+  void redone_delayed(uint64_t number) { durable_->delayed_done(number, true); }
   void flush_journal() { durable_->flush(); }
   uint32_t home_of(const std::string& client_id) const;
 
@@ -156,6 +160,7 @@ class Worker final : public JournalMember {
   void publish_from_sink(session::MessagePtr message, port::Task done);
   void set_policy(const security::PolicyPtr& policy);
   std::vector<std::string> filters(size_t max, bool& rest);
+  void set_tokens(TokenOptionsPtr tokens) { authenticator_.set_tokens(std::move(tokens)); }
   void stop();
 
   // --- from connections
@@ -164,6 +169,8 @@ class Worker final : public JournalMember {
   void on_subscribe(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   void on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe);
   void on_auth(ClientConnection& connection, const mqtt::Auth& auth);
+  bool ready_for(ClientConnection& connection, const mqtt::Publish& publish);
+  bool ready_for(ClientConnection& connection, const mqtt::Subscribe& subscribe);
   bool delays_pubcomp(ClientConnection& connection, uint16_t packet_id, mqtt::ReasonCode reason);
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
@@ -278,6 +285,7 @@ class Worker final : public JournalMember {
   /// `to`: where it goes, kNobody if it ends.
   std::unique_ptr<session::Session> extract(Client& client, uint32_t to = kNobody);
   void end_session(Client& client);
+  void linger(ClientConnection& connection);
   void publish_will(Client& client);
   void schedule_due(Client& client);
   void unschedule_due(Client& client);
@@ -286,14 +294,25 @@ class Worker final : public JournalMember {
   // worker_sink.cc: from the event plane
   void deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy);
   void check_parked(Instant now);
+  bool got_before(const session::Message& message, uint64_t uid, const session::SharedKey& shared) const;
 
   // worker_security.cc: who comes in, and what it may do there
   void authenticate(ClientConnection& connection, const mqtt::Connect& connect, Opening opening);
   void admit(uint64_t ticket, Opening opening, Login login, Verdict verdict);
   const security::Ban* ban_of(const security::Identity& who, std::optional<ByteView> claimed) const;
   /// nullopt: it may. Else how to answer the PUBLISH; the connection may be closed by then.
-  std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic);
-  bool may_subscribe(const ClientConnection& connection, ByteView filter);
+  std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic, uint8_t qos, bool retain);
+  bool may_subscribe(const ClientConnection& connection, ByteView filter, uint8_t qos);
+  bool may_keep(const ClientConnection& connection, const security::Access& access, ByteView filter) const;
+  // worker_authorize.cc: what an HTTP server decides
+  std::optional<security::HttpVerdict::Result> decision(const ClientConnection& connection,
+                                                        const security::AccessQuestion& question) const;
+  bool allowed(const ClientConnection& connection, const security::AccessQuestion& question) const;
+  bool ask_first(ClientConnection& connection, std::vector<security::AccessQuestion> questions);
+  void ask_one(ClientConnection& connection, std::shared_ptr<std::vector<security::AccessQuestion>> questions,
+               size_t next);
+  void when_will_decided(ClientConnection& connection, security::AccessQuestion question,
+                         std::move_only_function<void(ClientConnection&, bool)> then);
   bool still_welcome(ClientConnection& connection) const;
   void begin_scram(ClientConnection& connection, const mqtt::Properties& properties, Opening opening, Login login);
   void finish_scram(ClientConnection& connection, ByteView message);
@@ -305,6 +324,7 @@ class Worker final : public JournalMember {
   void drop_denied_subscriptions(Client& client, const security::Access& access);
 
   // worker_routing.cc: publish, subscribe, routes
+  static port::Message for_tap(const session::Message& message);
   void take(ClientConnection& connection, uint16_t packet_id, const session::MessageView& view);
   void on_taken(const std::string& client_id, const Taken& taken, bool asked_all);
   void publish_unacknowledged(const session::MessagePtr& message);
@@ -343,10 +363,16 @@ class Worker final : public JournalMember {
   std::string name_filter(const ClientConnection& connection, ByteView filter) const;
   static std::string unmounted(const ClientConnection& connection, ByteView filter);
   void drop_foreign_subscriptions(Client& client);
-  mqtt::ReasonCode put_off(const session::MessageView& view, uint32_t seconds);
-  void publish_delayed(Instant now);
   void ask_exclusive(const std::string& filter, uint64_t uid, std::move_only_function<void(bool)> answer);
   void release_exclusive(const std::string& filter, uint64_t uid);
+
+  // worker_delayed.cc: messages for later
+  std::optional<mqtt::ReasonCode> put_off(ClientConnection& connection, uint16_t packet_id, session::MessageView view,
+                                          uint32_t seconds);
+  void publish_delayed(Instant now);
+  void tap_delayed(DelayedStore::Entry entry);
+  void route_delayed(const session::MessagePtr& message);
+  void finish_delayed(const session::Message& message, bool redo);
 
   // worker_sys.cc: $SYS
   RetainedStore& retained_for(ByteView topic);
@@ -367,6 +393,7 @@ class Worker final : public JournalMember {
   void receive_shared(const Letter& letter, uint32_t from);
   void followed(uint64_t number);
   void hand_on(session::Session& ended);
+  void handed_on();
   // worker_durable.cc: what waits for the disk
   bool must_wait(ClientConnection& connection, const mqtt::Publish& publish);
   bool needs_record(ClientConnection& connection, const session::MessageView& view);
@@ -394,6 +421,7 @@ class Worker final : public JournalMember {
   session::SessionContext context_;
   security::PolicyPtr policy_;  // null: everybody may do everything
   Authenticator authenticator_;
+  HttpAuthorizer authorizer_;
   std::vector<std::unique_ptr<port::Listener>> listeners_;
   bool stopping_ = false;
 
@@ -417,6 +445,7 @@ class Worker final : public JournalMember {
   routing::TopicRewrite rewrite_;
   std::string topic_;  // the broker's name for the topic of the PUBLISH at work
   DelayedStore delayed_;
+  bool delayed_posted_ = false;
   std::unordered_map<std::string, uint64_t> exclusive_;  // of filters whose home is here: who has it, by uid
   session::Outgoing outgoing_;
   Wanted wanted_;                             // by the message that was routed last
@@ -441,6 +470,7 @@ class Worker final : public JournalMember {
   uint64_t last_following_ = 0;
   uint64_t follow_ = 0;  // of the message that is passed on now
   std::vector<Following> following_;
+  HandedOn handed_on_;                             // by the message at work
   std::unordered_map<uint64_t, Client*> members_;  // own sessions that are in a group, by uid
   std::shared_ptr<SinkTicket> ticket_;             // of the fan-out at work, if it came from the event plane
   std::set<Client*> parked_;                       // clients with parked messages

@@ -43,7 +43,7 @@ bool Worker::needs_record(ClientConnection& connection, const session::MessageVi
 /// The message at hand as one that can be routed again.
 session::MessagePtr Worker::recordable() {
   auto message = std::make_shared<session::Message>(*outgoing_.share());
-  message->redo = true;
+  message->redo = durable_->waits();  // nobody would wait for the records that it leaves
   return message;
 }
 
@@ -195,21 +195,28 @@ void Worker::restore_retained(const session::MessagePtr& message, uint64_t versi
   retained_.set(outgoing_, {version, 0}, loop_.now());
 }
 
-void Worker::redo(const session::MessagePtr& message, const std::string& publisher, const std::set<uint64_t>& has) {
+void Worker::redo(const session::MessagePtr& message, const std::string& publisher, const Receivers& has) {
   outgoing_.reset(message);
   uint64_t ignored = 0;
   const size_t found = collect(message->topic, find_client(publisher), ignored, true);
   size_t missing = 0;
   for (size_t i = 0; i < found; ++i)
-    if (!has.contains(receivers_[i].client->uid)) std::swap(receivers_[missing++], receivers_[i]);
+    if (!has.direct.contains(receivers_[i].client->uid)) std::swap(receivers_[missing++], receivers_[i]);
   deliver_collected(outgoing_, missing, index_, ++sequence_);
   for (const routing::SharedGroup* group : shared_hits_) {
-    const routing::SharedMember* heir = group->heir(has);
+    const auto at = has.shared.find(*group->key());
+    const routing::SharedMember* heir = group->heir(at == has.shared.end() ? std::set<uint64_t>{} : at->second);
     if (heir && heir->worker == index_) deliver_shared(outgoing_, group->key(), heir->uid);
   }
   if (!message->retain) return;
   restore_retained(message, retained_version_ + 1);
   keep_retained(outgoing_, retained_version_);
+}
+
+void Worker::await_far(const std::string& client_id, const Taken& taken, std::string waits_for) {
+  auto reached = [this, client_id, taken] { loop_.post([=, this] { on_taken(client_id, taken, false); }); };
+  if (!tap_) return reached();
+  tap_->resume_far(std::move(waits_for), std::move(reached));
 }
 
 void Worker::restored(Client& client, bool was_attached) {

@@ -17,6 +17,10 @@ constexpr size_t kLookupsPerTurn = 8;
 }  // namespace
 
 void Worker::offer_retained(Client& client, std::vector<std::string> filters) {
+  // Where nothing is retained, nothing has to be looked for.
+  std::erase_if(filters, [this](const std::string& filter) {
+    return retained_for(exclusive_filter(filter).value_or(filter)).messages() == 0;
+  });
   if (filters.empty()) return;
   if (!client.offer) client.offer = std::make_unique<RetainedOffer>();
   RetainedOffer& offer = *client.offer;

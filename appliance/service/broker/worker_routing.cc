@@ -28,8 +28,9 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
   if (connection.renames || view.topic.starts_with('$'))
     if (const auto refused = rename(connection, view, delay)) return refused;
   if (connection.access)
-    if (const auto refused = denied(connection, view.topic.substr(connection.mountpoint.size()))) return refused;
-  if (delay) return put_off(view, *delay);
+    if (const auto refused = denied(connection, view.topic.substr(connection.mountpoint.size()), view.qos, view.retain))
+      return refused;
+  if (delay) return put_off(connection, publish.packet_id, view, *delay);
   if (tap_ && tap_->wants(view.topic)) {
     take(connection, publish.packet_id, view);
     if (publish.qos > 0) return std::nullopt;
@@ -51,9 +52,7 @@ std::optional<ReasonCode> Worker::on_publish(ClientConnection& connection, const
                                                                     : ReasonCode::no_matching_subscribers;
 }
 
-namespace {
-
-port::Message for_tap(const session::Message& m) {
+port::Message Worker::for_tap(const session::Message& m) {
   port::Message out;
   out.topic = m.topic;
   out.payload = m.payload;
@@ -63,8 +62,6 @@ port::Message for_tap(const session::Message& m) {
   out.properties = m.properties;
   return out;
 }
-
-}  // namespace
 
 /// Hands a message to the event plane first. QoS 1 and 2 reach subscribers only once it is durable there, so that a
 /// refused one, which the client repeats, is not delivered twice (amendment 21). QoS 0 is best effort on both ways.
@@ -81,7 +78,7 @@ void Worker::take(ClientConnection& connection, uint16_t packet_id, const sessio
   auto done = [this, message, recorded, id = connection.client->session->client_id(), uid = connection.client->uid,
                packet_id](Result<> result) {
     loop_.post([this, message, recorded, id, uid, packet_id, accepted = result.has_value()] {
-      const Taken taken{uid, packet_id, message->qos, accepted, recorded ? message->number : 0};
+      const Taken taken{uid, packet_id, message->qos, accepted, recorded ? message->number : 0, recorded};
       if (!accepted) return on_taken(id, taken, false);
       if (recorded) durable_->record(uid, packet_id, message);
       Client* publisher = find_client(id);
@@ -91,8 +88,12 @@ void Worker::take(ClientConnection& connection, uint16_t packet_id, const sessio
     });
   };
   port::WriteBatch with;
-  if (recorded) with = durable_->recording(connection.client->uid, packet_id, *message);
-  tap_->take(for_tap(*message), std::move(with), std::move(done));
+  port::Message event = for_tap(*message);
+  if (recorded) {
+    with = durable_->recording(connection.client->uid, packet_id, *message);
+    event.far_key = session::keys::far(connection.client->uid, packet_id);
+  }
+  tap_->take(std::move(event), std::move(with), std::move(done));
 }
 
 /// The session may have moved while the tap was writing: then whoever has it is told.
@@ -102,6 +103,7 @@ void Worker::on_taken(const std::string& client_id, const Taken& taken, bool ask
   if (client && client->uid == taken.uid) {
     if (!client->session->taken(taken.packet_id, taken.qos, taken.accepted)) return;
     if (taken.accepted && taken.number) durable_->routed(taken.uid, taken.packet_id, taken.number);
+    if (taken.accepted && taken.tapped) durable_->far_reached(taken.uid, taken.packet_id);
     if (client->connection)
       client->connection->channel().answer(taken.packet_id, taken.qos,
                                            taken.accepted ? ReasonCode::success : ReasonCode::quota_exceeded);

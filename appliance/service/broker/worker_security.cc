@@ -18,6 +18,7 @@ void Worker::authenticate(ClientConnection& connection, const mqtt::Connect& con
   if (connect.password) login.password = *connect.password;
   login.peer = connection.peer().address;
   login.certificate_name = connection.peer().certificate_name;
+  login.psk_identity = connection.peer().psk_identity;
   login.listener = connection.listener;
   const security::Identity claimed{login.client_id, std::nullopt, security::address_of_peer(login.peer)};
   if (ban_of(claimed, login.username)) {
@@ -64,13 +65,21 @@ void Worker::admit(uint64_t ticket, Opening opening, Login login, Verdict verdic
   connection.access =
       std::make_unique<security::Access>(policy_, std::move(who), verdict.superuser, std::move(verdict.claims));
   // As for a PUBLISH, the rules see the topic as it is after rewriting.
-  if (!name_will(connection, opening) ||
-      (opening.will &&
-       !connection.access->may_publish(ByteView(opening.will->message->topic).substr(connection.mountpoint.size())))) {
+  const bool named = name_will(connection, opening);
+  if (named && !opening.will) return enter(ticket, std::move(opening));
+  auto refuse = [this](ClientConnection& who_is_not_in) {
     context_.counters.publish_denied.add();
-    return connection.channel().refuse(ReasonCode::not_authorized);
-  }
-  enter(ticket, std::move(opening));
+    who_is_not_in.channel().refuse(ReasonCode::not_authorized);
+  };
+  if (!named) return refuse(connection);
+  const session::Message& will = *opening.will->message;
+  security::AccessQuestion question{security::Action::publish, will.topic.substr(connection.mountpoint.size()),
+                                    will.qos, will.retain};
+  when_will_decided(connection, std::move(question),
+                    [this, ticket, refuse, opening = std::move(opening)](ClientConnection& client, bool may) mutable {
+                      if (!may) return refuse(client);
+                      enter(ticket, std::move(opening));
+                    });
 }
 
 const security::Ban* Worker::ban_of(const security::Identity& who, std::optional<ByteView> claimed) const {
@@ -79,8 +88,10 @@ const security::Ban* Worker::ban_of(const security::Identity& who, std::optional
 
 // --- PUBLISH and SUBSCRIBE
 
-std::optional<ReasonCode> Worker::denied(ClientConnection& connection, ByteView topic) {
-  if (connection.access->may_publish(topic)) return std::nullopt;
+std::optional<ReasonCode> Worker::denied(ClientConnection& connection, ByteView topic, uint8_t qos, bool retain) {
+  const bool may = authorizer_.on() ? allowed(connection, {security::Action::publish, std::string(topic), qos, retain})
+                                    : connection.access->may_publish(topic);
+  if (may) return std::nullopt;
   context_.counters.publish_denied.add();
   log_debug("publish_denied", {{"client_id", connection.access->who().client_id}, {"topic", topic}});
   if (policy_->deny_action() == security::DenyAction::disconnect) {
@@ -91,18 +102,26 @@ std::optional<ReasonCode> Worker::denied(ClientConnection& connection, ByteView 
   return connection.channel().version() == mqtt::Version::v5 ? ReasonCode::not_authorized : ReasonCode::success;
 }
 
-bool Worker::may_subscribe(const ClientConnection& connection, ByteView filter) {
-  if (!connection.access || connection.access->may_subscribe(filter)) return true;
+bool Worker::may_subscribe(const ClientConnection& connection, ByteView filter, uint8_t qos) {
+  if (!connection.access || allowed(connection, {security::Action::subscribe, std::string(filter), qos, false}))
+    return true;
   context_.counters.subscribe_denied.add();
   log_debug("subscribe_denied", {{"client_id", connection.access->who().client_id}, {"filter", filter}});
   return false;
+}
+
+/// What the HTTP server once allowed, and no rule forbids, is not asked again.
+bool Worker::may_keep(const ClientConnection& connection, const security::Access& access, ByteView filter) const {
+  const std::string inner = unmounted(connection, filter);
+  if (!authorizer_.on()) return access.may_subscribe(inner);
+  return access.ruling(inner, security::Action::subscribe) != security::Ruling::deny;
 }
 
 /// A session may be continued by somebody else, or under other rules than when it subscribed.
 void Worker::drop_denied_subscriptions(Client& client, const security::Access& access) {
   auto& subscriptions = client.session->subscriptions();
   for (auto it = subscriptions.begin(); it != subscriptions.end();) {
-    if (access.may_subscribe(unmounted(*client.connection, it->first))) {
+    if (may_keep(*client.connection, access, it->first)) {
       ++it;
       continue;
     }

@@ -293,7 +293,7 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
     arriving_.erase(client);
     if (durable_) durable_->mark_dirty();  // covers that waited for the shadows
     for (Shadow& s : std::exchange(client->shadow, {})) {
-      if (s.sequence <= seen[s.source]) continue;  // it had that one there
+      if (s.sequence <= seen[s.source] || got_before(*s.message, uid, nullptr)) continue;  // it has that one
       outgoing_.reset(s.message);
       s.copy.subscription_ids = s.subscription_ids;
       client->session->deliver(outgoing_, s.copy, loop_.now());
@@ -337,6 +337,7 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   if (end.reason != mqtt::ReasonCode::session_taken_over && !stopping_) note_end(session.client_id());
   if (end.session_expiry) session.set_expiry(std::min(*end.session_expiry, options_.session_expiry_max));
   if (!end.publish_will) {
+    if (session.durable() && (client.will_kept || end.session_expiry)) linger(connection);
     session.set_will(std::nullopt);
     keep_will(client);
   }
@@ -351,6 +352,15 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   if (session.expiry() == 0) return end_session(client);
   announce_online(client);
   schedule_due(client);
+}
+
+/// DISCONNECT has no answer but that the connection closes: what it changed is on disk by then.
+void Worker::linger(ClientConnection& connection) {
+  connection.lingers = true;
+  durable_->once_durable(durable_->turn(), [this, at = connection.id()] {
+    auto it = connections_.find(at);
+    if (it != connections_.end()) it->second->close();
+  });
 }
 
 void Worker::publish_will(Client& client) {
@@ -374,8 +384,7 @@ void Worker::end_session(Client& client) {
   };
   // What shared subscriptions brought may still be on its way to the disk, from where it is handed on.
   if (session->durable() && session->queued() > session->resident()) {
-    durable_->mark_dirty();
-    durable_->after(durable_->turn(), std::move(finish));
+    durable_->once_durable(durable_->turn(), std::move(finish));
   } else {
     finish();
   }

@@ -84,6 +84,7 @@ SharedGroup* Worker::find_group(const std::string& key) {
 // --- messages
 
 bool Worker::dispatch_shared(session::Outgoing& message, SharedGroup& group, const Client* publisher) {
+  if (ticket_ && got_before(*message.share(), 0, group.key())) return true;
   const ByteView client_id = publisher ? ByteView(publisher->session->client_id()) : ByteView();
   const SharedMember* member =
       group.choose(options_.shared_strategy, {index_, client_id, message.view().topic}, loop_.random());
@@ -94,6 +95,7 @@ bool Worker::dispatch_shared(session::Outgoing& message, SharedGroup& group, con
   }
   const bool delivered = deliver_shared(message, group.key(), member->uid);
   PH_ASSERT(delivered, "a worker knows its own members");
+  handed_on();
   return true;
 }
 
@@ -125,6 +127,7 @@ void Worker::send_shared(session::Outgoing& message, const session::SharedKey& k
   letter->shared = key;
   letter->uid = member.uid;
   letter->follow = follow_;
+  letter->handed_on = std::exchange(handed_on_, {});
   if (ticket_) ticket_->hold();  // it may go on from there
 }
 
@@ -132,6 +135,7 @@ void Worker::send_shared(session::Outgoing& message, const session::SharedKey& k
 /// another one. Whoever waits for this worker's disk then waits for that one's, too.
 void Worker::receive_shared(const Letter& letter, uint32_t from) {
   ticket_ = letter.ticket;
+  handed_on_ = letter.handed_on;
   wanted_ = {++sequence_, 0};
   if (!deliver_shared(outgoing_, letter.shared, letter.uid)) {
     SharedGroup* group = find_group(*letter.shared);
@@ -142,6 +146,7 @@ void Worker::receive_shared(const Letter& letter, uint32_t from) {
     else if (!group || !dispatch_shared(outgoing_, *group, nullptr))
       context_.counters.drop(session::Drop::session_ended);
   }
+  handed_on();
   // Each is told of by itself: two workers that pass messages on to each other would wait for covers in a circle.
   const bool follows = std::exchange(follow_, 0) != 0 && wanted_.workers != 0;
   if (follows)
@@ -170,15 +175,24 @@ void Worker::followed(uint64_t number) {
   durable_->mark_dirty();
 }
 
-/// A member's session has ended: what it did not get is for the others. Its records go once they have it.
+/// The message at work has found its new session, or there is none: in this very batch it is no longer the ended one's.
+void Worker::handed_on() {
+  const HandedOn from = std::exchange(handed_on_, {});
+  if (from.sequence != 0) durable_->remove(from.uid, from.sequence, outgoing_.share()->number);
+}
+
+/// A member's session has ended: what it did not get is for the others, each message in one batch with the end of its
+/// old entry. The other records go once they have all.
 void Worker::hand_on(session::Session& ended) {
   std::vector<session::SharedMessage> messages = ended.take_shared();
   if (ended.durable()) durable_->forget(ended);  // reading its queue may have asked to wake it
   for (session::SharedMessage& m : messages) {
     SharedGroup* group = find_group(*m.shared);
-    outgoing_.reset(std::move(m.message));
+    outgoing_.reset(session::without_records(m.message));
     wanted_ = {++sequence_, 0};
+    if (ended.durable()) handed_on_ = {ended.uid(), m.sequence};
     if (!group || !dispatch_shared(outgoing_, *group, nullptr)) context_.counters.drop(session::Drop::session_ended);
+    handed_on();  // to nobody
     // By itself: a worker covers what it was sent, which need not be the last one.
     if (ended.durable() && wanted_.workers != 0) when_taken(wanted_, [] {});
   }

@@ -21,7 +21,13 @@ void Worker::publish_from_sink(session::MessagePtr message, port::Task done) {
          true);
 }
 
+/// Whether the message was published before a restart, and the session has it from then. uid 0: anybody of the group.
+bool Worker::got_before(const session::Message& message, uint64_t uid, const session::SharedKey& shared) const {
+  return message.origin.again && durable_ && durable_->got(message.origin, uid, shared);
+}
+
 void Worker::deliver_from_sink(Client& client, session::Outgoing& message, const session::Copy& copy) {
+  if (got_before(*message.share(), client.uid, copy.shared ? *copy.shared : nullptr)) return;
   const bool crowded = client.session->attached() && client.session->over_half_full();
   if (!crowded) client.stalled = false;
   if (!client.parked && (!crowded || client.stalled)) return client.session->deliver(message, copy, loop_.now(), true);

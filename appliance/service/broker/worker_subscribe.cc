@@ -18,12 +18,16 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
   asked->connection = connection.id();
   asked->packet_id = subscribe.packet_id;
   mqtt::for_each_subscription_id(subscribe.properties.raw, [&](uint32_t i) { asked->id = i; });
+  asked->rows.reserve(subscribe.filters.size());
   for (const mqtt::Filter& f : subscribe.filters) {
     Asked::Row row;
     row.options = f;
     row.filter = name_filter(connection, f.filter);
-    row.held = connection.client->session->subscriptions().contains(row.filter);
-    if (!may_subscribe(connection, unmounted(connection, row.filter))) row.refused = ReasonCode::not_authorized;
+    if (exclusive_filter(row.filter)) row.held = connection.client->session->subscriptions().contains(row.filter);
+    const bool may = connection.mountpoint.empty()
+                         ? may_subscribe(connection, row.filter, f.qos)
+                         : may_subscribe(connection, unmounted(connection, row.filter), f.qos);
+    if (!may) row.refused = ReasonCode::not_authorized;
     asked->rows.push_back(std::move(row));
   }
   const uint64_t uid = connection.client->uid;
@@ -55,6 +59,7 @@ void Worker::subscribe_all(Asked& asked, uint64_t uid) {
   }
   std::vector<ReasonCode> reasons;
   std::vector<std::string> retained;
+  reasons.reserve(asked.rows.size());
   for (Asked::Row& row : asked.rows) {
     bool fresh = false;
     mqtt::Filter f = row.options;
@@ -98,14 +103,14 @@ ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_
     return ReasonCode::topic_filter_invalid;
   }
   auto& subscriptions = client.session->subscriptions();
-  auto it = subscriptions.find(filter.filter);
-  fresh = it == subscriptions.end();
+  auto it = subscriptions.lower_bound(filter.filter);
+  fresh = it == subscriptions.end() || it->first != filter.filter;
   if (fresh) {
     if (subscriptions.size() >= options_.subscriptions_max) {
       context_.counters.limit(session::Limit::subscriptions);
       return ReasonCode::quota_exceeded;
     }
-    it = subscriptions.emplace(std::string(filter.filter), session::Subscription{}).first;
+    it = subscriptions.emplace_hint(it, std::string(filter.filter), session::Subscription{});
     add_route(client, it->first, it->second);
   }
   session::Subscription& s = it->second;
@@ -148,18 +153,18 @@ SubscriptionMap::iterator Worker::drop_subscription(Client& client, Subscription
 void Worker::add_route(Client& client, const std::string& filter, session::Subscription& subscription) {
   if (mqtt::shared_filter(filter)) return join_group(client, filter, subscription);
   const auto exclusive = exclusive_filter(filter);
-  const std::string topics(exclusive.value_or(filter));
+  const ByteView topics = exclusive.value_or(filter);
   subscription.exclusive = exclusive.has_value();
   // Known already after a SUBSCRIBE; not when the session was not made here.
-  if (exclusive && client.uid) ask_exclusive(topics, client.uid, [](bool) {});
+  if (exclusive && client.uid) ask_exclusive(std::string(topics), client.uid, [](bool) {});
   auto place = index_of_filters_.insert(topics);
   subscription.place = place.node;
   subscription.slot = static_cast<uint32_t>(place.value.local.size());
   place.value.local.push_back({&client, &subscription});
   context_.counters.subscriptions.add();
-  if (place.value.local.size() == 1) announce(topics, true);
+  if (place.value.local.size() == 1) announce(std::string(topics), true);
+  if (client.durable && ++place.value.durable == 1) announce_durable(std::string(topics), true);
   note_filters();
-  if (client.durable && ++place.value.durable == 1) announce_durable(topics, true);
 }
 
 void Worker::remove_route(Client& client, session::Subscription& subscription) {

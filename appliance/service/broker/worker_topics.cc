@@ -1,5 +1,5 @@
-// What clients call a topic and what the broker does: $delayed, rewrite rules, mountpoints, exclusive subscriptions;
-// and messages that wait for their time. A topic is first taken out of its $-prefix, then rewritten, then mounted;
+// What clients call a topic and what the broker does: $delayed, rewrite rules, mountpoints, exclusive subscriptions. A
+// topic is first taken out of its $-prefix, then rewritten, then mounted;
 // access rules see it rewritten and without the mountpoint.
 #include "codec/mqtt/text.h"
 #include "service/broker/worker.h"
@@ -112,30 +112,6 @@ void Worker::drop_foreign_subscriptions(Client& client) {
       continue;
     }
     it = drop_subscription(client, it);
-  }
-}
-
-// --- messages for later
-
-ReasonCode Worker::put_off(const session::MessageView& view, uint32_t seconds) {
-  uint64_t waiting = 0;  // on all workers, as far as this one sees
-  for (const Worker* w : workers_) waiting += w->counters().delayed.get();
-  outgoing_.reset(view);
-  if (waiting >= options_.delayed_messages_max ||
-      !delayed_.add(loop_.now() + std::chrono::seconds(seconds), outgoing_.share())) {
-    context_.counters.limit(session::Limit::delayed);
-    return ReasonCode::quota_exceeded;
-  }
-  context_.counters.delayed.add();
-  return ReasonCode::success;
-}
-
-void Worker::publish_delayed(Instant now) {
-  while (const session::MessagePtr due = delayed_.take_due(now)) {
-    context_.counters.delayed.subtract();
-    auto message = std::make_shared<session::Message>(*due);
-    message->received = now;
-    publish_unacknowledged(message);
   }
 }
 

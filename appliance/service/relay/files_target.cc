@@ -40,6 +40,10 @@ void FilesTarget::soon() {
 
 void FilesTarget::pump() {
   if (!group_.empty()) return;
+  if (!sink_.room()) {
+    if (!look_again_->pending()) look_again_->start(kRetryAfter, [this] { soon(); });
+    return;
+  }
   if (!waiting_.empty() && !look_again_->pending()) {
     waiting_streams_.clear();
     waiting_bytes_ = 0;
@@ -79,6 +83,7 @@ void FilesTarget::place(port::Batch batch) {
     if (block && block->gap) fault.clear();
     if (fault.empty()) return;
     batch.events -= block ? block->events : 0;
+    refused_.emplace(batch.stream, first);
     source_.rejected(batch.stream, first, last, encoded, fault);
   });
   entries_.append(source_.advance_entries(batch.stream, batch.last, batch.events));
@@ -86,10 +91,11 @@ void FilesTarget::place(port::Batch batch) {
 }
 
 void FilesTarget::write() {
+  if (!sink_.room()) return retry_->start(kRetryAfter, [this] { write(); });
   for (const port::Batch& batch : group_)
-    for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t, uint64_t, const Slice& encoded) {
-      auto block = event::decode(encoded);
-      if (block && !block->gap && sink_.refuses(block->category).empty()) sink_.append(*block);
+    for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t first, uint64_t, const Slice& encoded) {
+      if (refused_.contains({batch.stream, first})) return;  // as it was answered then: it may be another one now
+      if (auto block = event::decode(encoded); block && !block->gap) sink_.append(*block);
     });
   committer_.request({&sink_}, entries_, [this, alive = alive_](const Result<>& outcome) {
     if (!*alive) return;
@@ -99,6 +105,7 @@ void FilesTarget::write() {
     }
     for (const port::Batch& batch : group_) source_.far_advanced(batch.stream, batch.last);
     group_.clear();
+    refused_.clear();
     entries_ = {};
     soon();
   });

@@ -1,7 +1,7 @@
 // FilesTarget: moves a source's events into this node's files: source -> FilesSink -> one commit with the source's
 // cursor. So a chunk and the cursor behind it cannot disagree, and a crash repeats nothing. A stream whose category has
 // something else standing in the place of its files waits until that is gone; other streams go on, as long as what
-// waits is less than kWaitingBytes.
+// waits is less than kWaitingBytes. While the disk has no room, nothing is taken from the source.
 #pragma once
 
 #include <memory>
@@ -37,6 +37,7 @@ class FilesTarget {
   commit::Committer& committer_;
   port::Loop& loop_;
   std::vector<port::Batch> group_;  // being written; kept until durable, so that a failed commit is made again
+  std::set<std::pair<StreamId, uint64_t>> refused_;  // blocks of the group: stream and first position
   port::WriteBatch entries_;
   std::vector<port::Batch> waiting_;  // the cursor has not passed these
   std::set<StreamId> waiting_streams_;

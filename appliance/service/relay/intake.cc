@@ -1,6 +1,7 @@
 #include "service/relay/intake.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/coding.h"
 #include "base/limits.h"
@@ -15,6 +16,7 @@ namespace {
 constexpr std::string_view kFarPrefix = "r/far/";  // + route, '/', sequence: StreamKey and range to tell
 constexpr std::string_view kCountersKey = "c/receiver";
 constexpr std::string_view kDirectPrefix = "c/receiver/";  // + route
+constexpr size_t kDecodedKept = 16;                        // blocks
 constexpr Duration kSweepInterval = std::chrono::hours(1);
 
 // r/far/<route>/<sequence>: 16 sender, u64 target, u64 stream, varint first, varint length
@@ -46,10 +48,22 @@ bool decode_far(ByteView value, link::StreamKey& key, link::Range& range) {
   return true;
 }
 
-// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct
+void add(IntakeCounters& to, const IntakeCounters& more) {
+  to.events += more.events;
+  to.bytes += more.bytes;
+  to.duplicates += more.duplicates;
+  to.rejected += more.rejected;
+  to.looped += more.looped;
+  to.gaps += more.gaps;
+  to.gap_events += more.gap_events;
+}
+
+}  // namespace
+
+// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct; the last one may be missing
 std::string encode_counters(const IntakeCounters& c) {
   std::string value(1, '\x01');
-  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps}) put_varint(value, n);
+  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps, c.gap_events}) put_varint(value, n);
   return value;
 }
 
@@ -58,12 +72,13 @@ IntakeCounters decode_counters(ByteView value) {
   in.fixed<uint8_t>();
   IntakeCounters c;
   for (uint64_t* n : {&c.events, &c.bytes, &c.duplicates, &c.rejected, &c.looped, &c.gaps}) *n = in.varint();
+  if (!in.at_end()) c.gap_events = in.varint();
   return c;
 }
 
 /// The parts of a run of lines that lie in `ranges`; empty if one of these is cut within a line: then two nodes do not
 /// agree on what the stream's lines are, and the whole block is taken.
-std::vector<event::Block> cut_at(const event::Block& block, const std::vector<link::Range>& ranges) {
+static std::vector<event::Block> cut_at(const event::Block& block, const std::vector<link::Range>& ranges) {
   const ByteView lines = block.payload.view();
   std::vector<event::Block> parts;
   for (const link::Range& r : ranges) {
@@ -73,17 +88,6 @@ std::vector<event::Block> cut_at(const event::Block& block, const std::vector<li
   }
   return parts;
 }
-
-void add(IntakeCounters& to, const IntakeCounters& more) {
-  to.events += more.events;
-  to.bytes += more.bytes;
-  to.duplicates += more.duplicates;
-  to.rejected += more.rejected;
-  to.looped += more.looped;
-  to.gaps += more.gaps;
-}
-
-}  // namespace
 
 /// One EVENTS frame on its way through a commit.
 struct Intake::Arrival {
@@ -99,6 +103,7 @@ struct Intake::Arrival {
   port::WriteBatch entries;
   IntakeCounters counted;
   std::map<size_t, IntakeCounters> direct;  // by route
+  std::vector<GapSeen> gaps;
   SeenEvents::Marks marks;
   std::vector<link::Range> durable_end_here;  // placed in files, looped or refused: far with the commit
 
@@ -144,21 +149,17 @@ Result<> Intake::load() {
 }
 
 link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client) {
-  clients_[key] = std::move(client);
-  held_.erase(key);
-  hold_epochs_.erase(key);
+  if (auto alive = client.lock()) speaker(key, alive);
   return streams_->resume(key, settled);
 }
 
 bool Intake::take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
                   uint64_t frame_bytes, const std::shared_ptr<IntakeClient>& client) {
-  if (auto& owner = clients_[key]; owner.lock() != client) {  // a stream that had nothing to resume
-    owner = client;
-    held_.erase(key);
-    hold_epochs_.erase(key);
-  }
-  auto epoch = hold_epochs_.find(key);
-  if (held_.contains(key) || events.hold_epoch != (epoch == hold_epochs_.end() ? 0 : epoch->second)) {
+  Speaker& from = speaker(key, client);
+  auto held = held_.find(key);
+  if (held != held_.end() || events.hold_epoch != from.epoch) {
+    // HOLD waits until nothing of the stream is being written; then everybody is told who speaks by then.
+    if (held != held_.end() && held->second.said && !from.told) tell_hold(from, key.stream, "held");
     client->consumed(frame_bytes);
     return true;
   }
@@ -170,14 +171,14 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   arrival->frame_bytes = frame_bytes;
   arrival->whole = {events.first, events.last};
 
-  // The frame lives in the loop's read buffer: one copy, shared by everything below until the commit.
-  Slice packed(std::string(events.packed.view()));
+  const Slice& packed = events.packed;  // shared by everything below until the commit
   if (!for_each_block(packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) {
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
   }
-  if (std::string category = blocked_category(packed, events); !category.empty()) {
-    hold(key, SIZE_MAX, "category_blocked", std::move(category));
+  std::vector<Result<event::Block>> decoded;
+  if (auto why = hindrance(packed, events, decoded)) {
+    hold(key, why->reason, std::move(why->held));
     arm_retry();
     client->consumed(frame_bytes);
     return true;
@@ -186,18 +187,22 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
   arrival->fresh = *fresh;
+  size_t index = 0;
   for_each_block(packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
-    place_new({first, last}, block, *fresh, *arrival);
+    bool known = index < decoded.size();
+    place_new({first, last}, block, known ? std::move(decoded[index]) : event::decode(block), *fresh, *arrival);
+    ++index;
   });
   for (const link::Reject& r : arrival->rejects) streams_->reject(key, r.first, r.last, r.reason);
   if (arrival->wants_far)
     for (const link::Range& r : arrival->durable_end_here) streams_->far(key, r.first, r.last);
   add(counters_, arrival->counted);
   for (auto& [route, more] : arrival->direct) add(direct_[route], more);
-  WallTime now = loop_.wall_now();
   if (!arrival->fresh.empty()) {
-    arrival->entries.put(link::store_key(key), streams_->value_with(key, arrival->fresh, now));
-    put_counters(arrival->entries, *arrival);
+    streams_->stage(key, arrival->fresh);
+    dirty(key);
+    dirty_counters_ = true;
+    for (const auto& [route, more] : arrival->direct) dirty_routes_.insert(route);
   }
   if (options_.seen) options_.seen->put(arrival->marks, arrival->entries);
   committer_.request(arrival->needs, std::move(arrival->entries),
@@ -207,22 +212,45 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   return true;
 }
 
-/// The first category of the frame in whose place something else stands at this node; empty: none.
-std::string Intake::blocked_category(const Slice& packed, const link::Events& events) const {
-  std::string found;
-  if (!sink_) return found;
+/// Why nothing of the frame may be taken now: a disk without room, or a category in whose place something else stands.
+/// The first blocks of the frame are handed back as they were decoded: that looks at each of their bytes, and an
+/// agent's frame is one block.
+std::optional<Intake::Hindrance> Intake::hindrance(const Slice& packed, const link::Events& events,
+                                                   std::vector<Result<event::Block>>& decoded) const {
+  std::optional<Hindrance> found;
+  if (!sink_) {  // then every route has a log
+    Held held{.route = SIZE_MAX, .logs = true};
+    if (hindered(held)) found = Hindrance{"disk_full", std::move(held)};
+    return found;
+  }
   for_each_block(packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
-    if (!found.empty()) return;
+    if (found) return;
     auto block = event::decode(encoded);
-    if (!block || block->gap || looped(*block) || options_.routes[options_.route_of(block->category)].log) return;
-    if (!sink_->obstacle(block->category).empty()) found = block->category;
+    if (block && !looped(*block)) {
+      const bool logged = options_.routes[options_.route_of(block->category)].log;
+      Held held{.route = SIZE_MAX, .logs = logged, .files = !logged};
+      if (!logged && !block->gap && !sink_->obstacle(block->category).empty()) {
+        held.blocked = block->category;
+        found = Hindrance{"category_blocked", std::move(held)};
+      } else if (hindered(held)) {
+        found = Hindrance{"disk_full", std::move(held)};
+      }
+    }
+    if (decoded.size() < kDecodedKept) decoded.push_back(std::move(block));
   });
   return found;
 }
 
-void Intake::place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh,
-                       Arrival& arrival) {
-  auto block = event::decode(encoded);
+/// Whether what a stream is held for is still so.
+bool Intake::hindered(const Held& held) const {
+  if (held.route != SIZE_MAX && options_.routes[held.route].full()) return true;
+  if (held.logs && !options_.room()) return true;
+  if (!sink_) return false;
+  return (held.files && !sink_->room()) || (!held.blocked.empty() && !sink_->obstacle(held.blocked).empty());
+}
+
+void Intake::place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
+                       const std::vector<link::Range>& fresh, Arrival& arrival) {
   if (!block) {
     for (const link::Range& r : fresh)
       if (r.first < position.last && position.first < r.last) {
@@ -240,6 +268,13 @@ void Intake::place_new(link::Range position, const Slice& encoded, const std::ve
       place(*block, encoded, position, arrival);
       break;
     }
+    if (block->gap) {  // a part of it was told before; how many events are in the rest nobody can tell
+      taken = block->events;
+      event::Block rest = *block;
+      rest.events = 0;
+      place(rest, Slice(event::encode(rest)), part, arrival);
+      continue;
+    }
     // Batches were cut elsewhere before a crash of the sender: take the lines that are new.
     if (block->atomic() || block->id.last - block->id.first != position.last - position.first) {
       // It was cut another way than what came before (another line_max, an event of several lines that went on): what
@@ -254,7 +289,7 @@ void Intake::place_new(link::Range position, const Slice& encoded, const std::ve
     taken += rest.events;
     place(rest, Slice(event::encode(rest)), part, arrival);
   }
-  arrival.counted.duplicates += block->events - taken;
+  if (!block->gap) arrival.counted.duplicates += block->events - taken;
 }
 
 void Intake::reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason) {
@@ -281,8 +316,14 @@ void Intake::place(const event::Block& block, const Slice& encoded, link::Range 
   }
   if (block.gap) {
     arrival.counted.gaps += 1;
-    log_warn("gap_received",
-             {{"sender", arrival.key.sender.hex()}, {"first", at.first}, {"last", at.last}, {"reason", block.topic}});
+    log_warn("gap_received", {{"sender", arrival.key.sender.hex()},
+                              {"stream", arrival.key.stream.value},
+                              {"first", at.first},
+                              {"last", at.last},
+                              {"events", block.events},
+                              {"reason", block.topic}});
+    arrival.counted.gap_events += block.events;
+    arrival.gaps.push_back({arrival.key.sender, arrival.key.stream, at, block.events, block.topic, loop_.wall_now()});
     if (block.category.empty()) {
       arrival.durable_end_here.push_back(at);
       return;
@@ -363,9 +404,21 @@ bool Intake::store(const event::Block& block, const Slice& encoded, link::Range 
   return true;
 }
 
-void Intake::put_counters(port::WriteBatch& entries, const Arrival& arrival) const {
-  entries.put(std::string(kCountersKey), encode_counters(counters_));
-  for (const auto& [route, more] : arrival.direct)
+void Intake::dirty(const link::StreamKey& key) {
+  dirty_.insert(key);
+  committer_.touch(*this);
+}
+
+void Intake::begin(port::WriteBatch& entries) {
+  WallTime now = loop_.wall_now();
+  for (const link::StreamKey& key : std::exchange(dirty_, {})) {
+    if (streams_->known(key))
+      entries.put(link::store_key(key), streams_->value(key, now));
+    else
+      entries.remove(link::store_key(key));
+  }
+  if (std::exchange(dirty_counters_, false)) entries.put(std::string(kCountersKey), encode_counters(counters_));
+  for (size_t route : std::exchange(dirty_routes_, {}))
     entries.put(std::string(kDirectPrefix) + options_.routes[route].name, encode_counters(direct_[route]));
 }
 
@@ -382,11 +435,12 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
       from.rejected -= less.rejected;
       from.looped -= less.looped;
       from.gaps -= less.gaps;
+      from.gap_events -= less.gap_events;
     };
     take_back(counters_, arrival->counted);
     for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);
-    log_error("intake_not_durable", {{"error", outcome.error().to_string()}});
-    hold(key, SIZE_MAX, outcome.error().code.name());
+    log_warn("intake_not_durable", {{"error", outcome.error().to_string()}});
+    hold(key, outcome.error().code.name(), {.route = SIZE_MAX, .logs = true, .files = true});
     arm_retry();
     if (client) client->consumed(arrival->frame_bytes);
     return;
@@ -394,6 +448,10 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
   streams_->commit(key, arrival->fresh);
   if (options_.seen) options_.seen->durable(arrival->marks);
   add(durable_, arrival->counted);
+  for (GapSeen& gap : arrival->gaps) {
+    if (gaps_.size() == kGapsShown) gaps_.pop_front();
+    gaps_.push_back(std::move(gap));
+  }
   for (const auto& [route, more] : arrival->direct) add(direct_durable_[route], more);
   link::Ack ack;
   ack.stream = key.stream;
@@ -414,28 +472,53 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     const IntakeRoute& r = options_.routes[i];
     if (!r.log || std::find(arrival->needs.begin(), arrival->needs.end(), r.log) == arrival->needs.end() || !r.full())
       continue;
-    hold(key, i, "spool_full");
+    hold(key, "spool_full", {.route = i});
     arm_retry();
   }
 }
 
-void Intake::hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked) {
+void Intake::hold(const link::StreamKey& key, std::string_view reason, Held held) {
   if (held_.contains(key)) return;
-  uint32_t epoch = ++hold_epochs_[key];
-  held_[key] = {route, epoch, std::move(blocked), false};
+  const uint64_t serial = next_hold_++;
+  held.serial = serial;
+  held_[key] = std::move(held);
   // HOLD promises that what is not acknowledged is not here: batches of the stream that wait for their commit come
   // first.
-  if (!streams_->writing(key)) return say_hold(key, epoch, reason);
-  after_writes([this, key, epoch, why = std::string(reason)] { say_hold(key, epoch, why); });
+  if (!streams_->writing(key)) return say_hold(key, serial, std::string(reason));
+  after_writes([this, key, serial, why = std::string(reason)] { say_hold(key, serial, why); });
 }
 
-void Intake::say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason) {
+void Intake::say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason) {
   auto held = held_.find(key);
-  if (held == held_.end() || held->second.epoch != epoch || held->second.said) return;  // another session speaks now
+  if (held == held_.end() || held->second.serial != serial || held->second.said) return;
   held->second.said = true;
-  auto it = clients_.find(key);
-  if (it == clients_.end()) return;
-  if (auto client = it->second.lock()) client->hold(key.stream, reason);
+  auto it = speakers_.find(key);
+  if (it == speakers_.end()) return;
+  for (Speaker& s : it->second) tell_hold(s, key.stream, reason);
+}
+
+void Intake::tell_hold(Speaker& speaker, StreamId stream, std::string_view reason) {
+  auto client = speaker.client.lock();
+  if (!client) return;
+  speaker.told = true;
+  ++speaker.epoch;
+  client->hold(stream, reason);
+}
+
+Intake::Speaker& Intake::speaker(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client) {
+  auto& all = speakers_[key];
+  for (Speaker& s : all)
+    if (!s.client.owner_before(client) && !client.owner_before(s.client)) return s;
+  std::erase_if(all, [](const Speaker& s) { return s.client.expired(); });
+  return all.emplace_back(Speaker{client});
+}
+
+std::shared_ptr<IntakeClient> Intake::anybody(const link::StreamKey& key) const {
+  auto it = speakers_.find(key);
+  if (it == speakers_.end()) return nullptr;
+  for (auto s = it->second.rbegin(); s != it->second.rend(); ++s)
+    if (auto client = s->client.lock()) return client;
+  return nullptr;
 }
 
 void Intake::after_writes(port::Task task) {
@@ -455,28 +538,26 @@ void Intake::arm_retry() {
 void Intake::release_held() {
   for (auto it = held_.begin(); it != held_.end();) {
     const Held& held = it->second;
-    const bool full = held.route != SIZE_MAX && options_.routes[held.route].full();
-    if (!held.said || full || (!held.blocked.empty() && !sink_->obstacle(held.blocked).empty())) {
+    if (!held.said || hindered(held)) {
       ++it;
       continue;
     }
     link::StreamKey key = it->first;
     it = held_.erase(it);
-    auto client = clients_.find(key);
-    if (client == clients_.end()) continue;
-    if (auto session = client->second.lock()) session->release(key.stream);
+    auto speakers = speakers_.find(key);
+    if (speakers == speakers_.end()) continue;
+    for (Speaker& s : speakers->second) {
+      auto session = s.client.lock();
+      if (std::exchange(s.told, false) && session) session->release(key.stream);
+    }
   }
   if (!held_.empty()) arm_retry();
 }
 
 void Intake::close(const link::StreamKey& key) {
-  clients_.erase(key);
+  speakers_.erase(key);
   held_.erase(key);
-  hold_epochs_.erase(key);
-  if (!streams_->close(key)) return;
-  port::WriteBatch entries;
-  entries.remove(link::store_key(key));
-  committer_.request({}, std::move(entries), [](const Result<>&) {});
+  if (streams_->close(key)) dirty(key);
 }
 
 void Intake::far_reached(const std::string& route, uint64_t sequence) {
@@ -505,7 +586,7 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
       it = acks.erase(it);
       continue;
     }
-    entries.put(link::store_key(it->first), streams_->value(it->first, loop_.wall_now()));
+    dirty(it->first);
     ++it;
   }
   committer_.request({}, std::move(entries),
@@ -519,18 +600,14 @@ void Intake::far_reached(const std::string& route, uint64_t sequence) {
 }
 
 void Intake::tell_far(const std::map<link::StreamKey, link::Ack>& acks) {
-  for (const auto& [key, ack] : acks) {
-    auto it = clients_.find(key);
-    if (it == clients_.end()) continue;
-    if (auto client = it->second.lock()) client->acknowledge(key.stream, ack);
-  }
+  for (const auto& [key, ack] : acks)
+    if (auto client = anybody(key)) client->acknowledge(key.stream, ack);
 }
 
 void Intake::sweep_idle() {
   auto before = loop_.wall_now() - std::chrono::duration_cast<std::chrono::milliseconds>(options_.stream_ttl);
   for (const link::StreamKey& key : streams_->idle_since(before)) {
-    auto it = clients_.find(key);
-    if (it != clients_.end() && !it->second.expired()) continue;
+    if (anybody(key)) continue;
     log_info("stream_forgotten", {{"sender", key.sender.hex()}, {"stream", key.stream.value}});
     close(key);
   }

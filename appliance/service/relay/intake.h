@@ -6,11 +6,13 @@
 //   acknowledgement to the session that brought it
 //
 // Nothing is acknowledged before the group that holds it is durable. A group that fails (full disk) gives its ranges
-// back, holds the streams and releases them after kRetryAfter: back-pressure, not an error loop. A route whose spool is
+// back and holds the streams until the disk has room again: back-pressure, not an error loop. While it has none, what
+// comes is held before it costs a commit. A route whose spool is
 // full holds the streams that need it; others go on (amendment 15). So does a category whose file or directory cannot
 // be there because something else is.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -53,6 +55,7 @@ struct IntakeOptions {
   std::string site;
   std::vector<IntakeRoute> routes;
   std::function<size_t(std::string_view category)> route_of;  // index into routes; there is always a default
+  std::function<bool()> room = [] { return true; };           // the disk of the logs has some: DiskFloor::room()
   Duration stream_ttl = limits::kStreamTtl;                   // untouched for that long: forgotten
   SeenEvents* seen = nullptr;                                 // null: an event that comes by two ways is kept twice
 };
@@ -64,9 +67,24 @@ struct IntakeCounters {
   uint64_t rejected = 0;    // refused for good
   uint64_t looped = 0;      // had passed this site: acknowledged, not written
   uint64_t gaps = 0;        // gap markers
+  uint64_t gap_events = 0;  // events that their senders lost or dropped, as the markers say
 };
 
-class Intake {
+/// A gap marker: what a sender will never send, and why.
+struct GapSeen {
+  NodeId sender;
+  StreamId stream;
+  link::Range range;
+  uint64_t events = 0;  // 0: unknown
+  std::string reason;
+  WallTime at{};
+};
+
+/// As kept in the store: u8 version 1, then varints in the order of the struct.
+std::string encode_counters(const IntakeCounters& counters);
+IntakeCounters decode_counters(ByteView value);
+
+class Intake : private commit::Participant {
  public:
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
@@ -81,9 +99,10 @@ class Intake {
   bool writing(const link::StreamKey& key) const { return streams_->writing(key); }
   /// Runs `task` when all that is being written now, or waits for it, is durable or given up.
   void after_writes(port::Task task);
-  /// The session that speaks for a stream from now on; what was held for an older one is held no more.
+  /// A session that speaks for a stream from now on, beside others that may (connections of one sender).
   link::Resumed::Stream resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client);
-  /// Takes an EVENTS frame of `frame_bytes`. False: it breaks a bound (holes without end) and the session must end.
+  /// Takes an EVENTS frame of `frame_bytes`, whose `packed` owns its bytes and is not compressed. False: it breaks a
+  /// bound (holes without end) and the session must end.
   bool take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
             const std::shared_ptr<IntakeClient>& client);
   void close(const link::StreamKey& key);
@@ -96,32 +115,57 @@ class Intake {
   const IntakeCounters& counters() const { return durable_; }
   /// Of routes that lead to files alone: in == delivered.
   std::map<std::string, IntakeCounters> direct_counters() const;
+  /// The latest kGapsShown since the start, oldest first.
+  static constexpr size_t kGapsShown = 20;
+  const std::deque<GapSeen>& gaps() const { return gaps_; }
   size_t streams() const { return streams_->size(); }
   size_t held_streams() const { return held_.size(); }
 
  private:
   struct Placed;
   struct Arrival;
+  /// A session that brought something of a stream, or asked about it.
+  struct Speaker {
+    std::weak_ptr<IntakeClient> client;
+    uint32_t epoch = 0;  // HOLDs of the stream said to it
+    bool told = false;   // of the present HOLD
+  };
   struct Held {
-    size_t route = 0;  // SIZE_MAX: waits for retry_ alone
-    uint32_t epoch = 0;
+    size_t route = 0;     // SIZE_MAX: waits for retry_ alone
+    uint64_t serial = 0;  // which hold
     std::string blocked;  // category: waits until nothing stands in its place
+    bool logs = false;    // waits until the disk of the logs has room
+    bool files = false;   // waits until that of the files has
     bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   void place_unseen(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   bool store(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival, bool whole);
-  void place_new(link::Range position, const Slice& encoded, const std::vector<link::Range>& fresh, Arrival& arrival);
+  void place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
+                 const std::vector<link::Range>& fresh, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
   bool looped(const event::Block& block) const;
-  std::string blocked_category(const Slice& packed, const link::Events& events) const;
-  void hold(const link::StreamKey& key, size_t route, std::string_view reason, std::string blocked = {});
-  void say_hold(const link::StreamKey& key, uint32_t epoch, std::string_view reason);
+  struct Hindrance {
+    std::string_view reason;
+    Held held;
+  };
+  std::optional<Hindrance> hindrance(const Slice& packed, const link::Events& events,
+                                     std::vector<Result<event::Block>>& decoded) const;
+  bool hindered(const Held& held) const;
+  void hold(const link::StreamKey& key, std::string_view reason, Held held);
+  void say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason);
+  static void tell_hold(Speaker& speaker, StreamId stream, std::string_view reason);
+  Speaker& speaker(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client);
+  std::shared_ptr<IntakeClient> anybody(const link::StreamKey& key) const;
   void release_held();
   void tell_far(const std::map<link::StreamKey, link::Ack>& acks);
   void arm_retry();
-  void put_counters(port::WriteBatch& entries, const Arrival& arrival) const;
+  // --- commit::Participant: what a group changed of the streams and counters is written once
+  void begin(port::WriteBatch& entries) override;
+  Result<> flush() override { return {}; }
+  void finished(const Result<>&) override {}
+  void dirty(const link::StreamKey& key);
   void sweep_idle();
 
   IntakeOptions options_;
@@ -130,14 +174,18 @@ class Intake {
   commit::Committer& committer_;
   chunk::FilesSink* sink_;
   std::unique_ptr<link::ReceiverStreams> streams_;
-  std::map<link::StreamKey, std::weak_ptr<IntakeClient>> clients_;
+  std::map<link::StreamKey, std::vector<Speaker>> speakers_;
   std::map<link::StreamKey, Held> held_;
-  std::map<link::StreamKey, uint32_t> hold_epochs_;  // HOLDs sent on the stream's present connection
-  std::map<std::string, uint64_t> far_again_;        // by route: far_reached() whose commit failed
-  IntakeCounters counters_;                          // with what is on its way to the disk: what a commit will store
+  uint64_t next_hold_ = 1;
+  std::set<link::StreamKey> dirty_;  // to be written with the next group
+  std::set<size_t> dirty_routes_;
+  bool dirty_counters_ = false;
+  std::map<std::string, uint64_t> far_again_;  // by route: far_reached() whose commit failed
+  IntakeCounters counters_;                    // with what is on its way to the disk: what a commit will store
   std::vector<IntakeCounters> direct_;
   IntakeCounters durable_;
   std::vector<IntakeCounters> direct_durable_;
+  std::deque<GapSeen> gaps_;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> sweep_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

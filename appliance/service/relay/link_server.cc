@@ -1,6 +1,7 @@
 #include "service/relay/link_server.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/limits.h"
 #include "base/log.h"
@@ -22,7 +23,7 @@ class LinkServer::Session : public port::ConnectionHandler,
                      .site = server_.options_.site,
                      .target = {},
                      .incarnation = server_.options_.incarnation,
-                     .features = server_.options_.wishes ? link::features::interest : 0,
+                     .features = link::features::zstd | (server_.options_.wishes ? link::features::interest : 0),
                      .wall_time = server_.loop_.wall_now()});
   }
 
@@ -151,6 +152,7 @@ class LinkServer::Session : public port::ConnectionHandler,
     if (auto* hello = std::get_if<link::Hello>(&frame)) return on_hello(*hello);
     if (!ready_) return protocol_error("a frame before HELLO");
     if (auto* events = std::get_if<link::Events>(&frame)) {
+      if (!own(*events, bytes)) return;
       if (!server_.intake_.take(key(events->stream), hello_.site, *events, bytes, shared_from_this()))
         protocol_error("EVENTS that cannot be taken");
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
@@ -170,6 +172,27 @@ class LinkServer::Session : public port::ConnectionHandler,
     } else if (!std::holds_alternative<link::Pong>(frame)) {
       protocol_error("a frame that only a receiver sends");
     }
+  }
+
+  /// The frame lives in the loop's read buffer: gives it bytes of its own, uncompressed. `bytes` becomes what it
+  /// counts.
+  bool own(link::Events& events, size_t& bytes) {
+    if (events.codec == link::codecs::none) {
+      events.packed = Slice(std::string(events.packed.view()));
+      return true;
+    }
+    if (events.codec != link::codecs::zstd) {
+      protocol_error("EVENTS in codec " + std::to_string(events.codec));
+      return false;
+    }
+    auto plain = server_.decompressor_.decompress(events.packed.view(), limits::kFrameMax);
+    if (!plain) {
+      protocol_error(plain.error().to_string());
+      return false;
+    }
+    bytes = bytes - events.packed.size() + plain->size();
+    events.packed = std::move(*plain);
+    return true;
   }
 
   void on_hello(const link::Hello& hello) {
@@ -237,7 +260,8 @@ class LinkServer::Session : public port::ConnectionHandler,
     acks_.clear();
     uint64_t allowance = server_.credit_per_session();
     uint64_t credit = consumed_ + allowance;
-    if (credit >= granted_ + allowance / 4) {
+    // In small steps: what is consumed and not granted again yet is missing from the window of a long way.
+    if (credit >= granted_ + allowance / 16) {
       granted_ = credit;
       send(link::Credit{granted_});
     }
@@ -313,9 +337,22 @@ port::ConnectionHandler* LinkServer::accepted(std::unique_ptr<port::Connection>&
 }
 
 void LinkServer::introduced(Session& session) {
-  auto [it, fresh] = channels_.try_emplace({session.hello().node, session.hello().channel}, &session);
-  if (fresh) return;
-  Session* older = std::exchange(it->second, &session);
+  const link::Hello& hello = session.hello();
+  for (auto it = channels_.lower_bound({hello.node, 0}); it != channels_.end() && it->first.first == hello.node;) {
+    Session* other = it->second;
+    bool earlier_run = other->hello().target == hello.target && other->hello().incarnation != hello.incarnation;
+    if (earlier_run || it->first.second == hello.channel) {
+      it = channels_.erase(it);
+      replace(*other);
+    } else {
+      ++it;
+    }
+  }
+  channels_[{hello.node, hello.channel}] = &session;
+}
+
+void LinkServer::replace(Session& session) {
+  Session* older = &session;
   log_debug("link_session_replaced", {{"node", session.hello().name}});
   older->drop();
   // Destroyed later: it may be the one whose bytes are being handled further up the stack.

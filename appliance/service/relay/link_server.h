@@ -3,8 +3,8 @@
 //
 // Handshake: both say HELLO. The server refuses (REFUSE with the reason, then close): another protocol version, this
 // node's own id (a loop, or a cloned data_dir), a name that the certificate does not carry. An older connection of the
-// same (node, channel) is closed before the newer one is answered: its bytes, still in some socket buffer, can then no
-// longer arrive behind what the sender was told in RESUMED.
+// same (node, channel), and all of an older incarnation of (node, target), are closed before the newer one is answered:
+// their bytes, still in some socket buffer, can then no longer arrive behind what the sender was told in RESUMED.
 //
 // Bounds: connections_max, handshake timeout, idle timeout, memory by credit: a session may have kSessionCredit bytes
 // unanswered, all sessions together about kTotalCredit.
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "codec/link/compression.h"
 #include "port/loop.h"
 #include "port/network.h"
 #include "service/relay/intake.h"
@@ -66,6 +67,7 @@ class LinkServer {
   class Session;
   port::ConnectionHandler* accepted(std::unique_ptr<port::Connection>&& connection);
   void introduced(Session& session);
+  void replace(Session& older);
   void ended(Session& session);
   void tick();
   uint64_t credit_per_session() const;
@@ -77,6 +79,7 @@ class LinkServer {
   std::unique_ptr<port::Listener> listener_;
   std::map<Session*, std::shared_ptr<Session>> sessions_;
   std::map<std::pair<NodeId, uint64_t>, Session*> channels_;
+  link::Decompressor decompressor_;
   std::unique_ptr<port::Timer> ticker_;
   std::unique_ptr<port::Timer> wishes_timer_;
   LinkServerStats stats_;

@@ -31,6 +31,12 @@ void put_gap(std::string& out, uint64_t span, event::Block& gap) {
 
 port::Batch without_loops(port::Batch batch, const std::vector<std::string>& sites, uint64_t& looped) {
   if (sites.empty()) return batch;
+  bool any = false;  // hardly ever: then nothing is copied
+  for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t, uint64_t, const Slice& encoded) {
+    event::Block block;
+    any = any || passed(encoded, sites, block);
+  });
+  if (!any) return batch;
   std::string packed;
   uint64_t span = 0;  // of the run that is left out
   event::Block gap;

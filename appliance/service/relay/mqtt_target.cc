@@ -87,11 +87,30 @@ void MqttTarget::soon() {
 }
 
 void MqttTarget::pump() {
-  if (batch_) return;
+  if (batch_ || settling_ >= kSettlingMax) return;
   batch_ = source_.next(kBatchBytes);
   if (!batch_) return;
+  if (!sink_.remembers() || begun_ == batch_->stream) return publish_batch();
+  begun_ = batch_->stream;
+  settle(batch_->first, 0, [this] { publish_batch(); });
+}
+
+void MqttTarget::publish_batch() {
   unpack();
   next_slice();
+}
+
+/// Commits the cursor at `upto`, which is answered.
+void MqttTarget::settle(uint64_t upto, uint64_t events, port::Task then) {
+  ++settling_;
+  const StreamId stream = batch_->stream;
+  sink_.settle(stream, upto, source_.advance_entries(stream, upto, events),
+               [this, alive = alive_, stream, upto, then = std::move(then)]() mutable {
+                 if (!*alive) return;
+                 --settling_;
+                 source_.far_advanced(stream, upto);
+                 then();
+               });
 }
 
 void MqttTarget::unpack() {
@@ -127,7 +146,16 @@ void MqttTarget::take_from(Piece& piece) {
   if (block.kind == event::BlockKind::message) {
     if (auto expiry = remaining_expiry(block, loop_.wall_now())) {
       pass_on(piece, block.id, block.payload);
-      slice_.push_back({std::move(piece.topic), block.payload, block.qos, block.retain, *expiry, block.properties});
+      slice_.push_back({std::move(piece.topic),
+                        block.payload,
+                        block.qos,
+                        block.retain,
+                        *expiry,
+                        block.properties,
+                        {},
+                        batch_->stream,
+                        piece.first,
+                        0});
     } else {
       batch_->events -= block.events;
       source_.expired(batch_->stream, piece.first, piece.last);
@@ -144,7 +172,17 @@ void MqttTarget::take_from(Piece& piece) {
       id.last = block.id.first + end + 1;
     }
     pass_on(piece, id, block.payload.sub(piece.offset, end - piece.offset));
-    slice_.push_back({piece.topic, block.payload.sub(piece.offset, end - piece.offset), 1, false, 0, {}});
+    const auto [position, part] = piece.place();
+    slice_.push_back({piece.topic,
+                      block.payload.sub(piece.offset, end - piece.offset),
+                      1,
+                      false,
+                      0,
+                      {},
+                      {},
+                      batch_->stream,
+                      position,
+                      part});
     piece.offset = end + 1;
   }
   pieces_.pop_front();
@@ -212,8 +250,12 @@ void MqttTarget::answered(size_t index, const Result<>& outcome) {
 }
 
 void MqttTarget::finish() {
-  source_.advanced(batch_->stream, batch_->last, batch_->events, 0);
-  source_.far_advanced(batch_->stream, batch_->last);
+  if (sink_.remembers()) {
+    settle(batch_->last, batch_->events, [this] { soon(); });
+  } else {
+    source_.advanced(batch_->stream, batch_->last, batch_->events, 0);
+    source_.far_advanced(batch_->stream, batch_->last);
+  }
   batch_.reset();
   soon();
 }

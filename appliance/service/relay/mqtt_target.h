@@ -1,7 +1,8 @@
 // MqttTarget: publishes a source's events to this node's subscribers: `to = [{ mqtt = "events/{category}" }]`.
 // A message keeps its payload, QoS, retain flag, properties and what is left of its expiry; a line becomes a QoS 1
-// message. The cursor moves when the broker has the messages in its sessions' queues: at least once across a crash of
-// this node.
+// message. The cursor moves when the broker has the messages in its sessions' queues. Each is published with its place
+// in the source's stream; durable sessions remember it until the commit that moves the cursor, so that what a crash
+// makes us publish again reaches none of them twice. Others get it at least once.
 //
 // Back-pressure: at most kSliceMessages are on their way to the broker, and the next ones follow when all of these are
 // answered; the broker answers late while a subscriber that keeps reading has much in its queue (port::MessageSink).
@@ -14,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codec/event/block.h"
@@ -35,6 +37,7 @@ class MqttTarget {
  public:
   static constexpr size_t kBatchBytes = 64 * 1024;
   static constexpr size_t kSliceMessages = 256;
+  static constexpr size_t kSettlingMax = 8;
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
   /// `tap` may be null: no route of the node takes topics.
@@ -52,6 +55,11 @@ class MqttTarget {
     event::Block block;
     std::string topic;
     size_t offset = 0;  // lines: where the next one begins
+    /// Lines of a file have places of their own; others share their block's.
+    std::pair<uint64_t, uint64_t> place() const {
+      const bool own = last - first >= block.payload.size();
+      return own ? std::pair(first + offset, uint64_t{0}) : std::pair(first, uint64_t{offset});
+    }
   };
 
   void soon();
@@ -63,6 +71,8 @@ class MqttTarget {
   void pass_on_slice();
   void passed_on();
   void wait_and(port::Task then);
+  void publish_batch();
+  void settle(uint64_t upto, uint64_t events, port::Task then);
   void publish_slice();
   void answered(size_t index, const Result<>& outcome);
   void finish();
@@ -83,6 +93,8 @@ class MqttTarget {
   };
   std::vector<PassedOn> passing_;  // to the node's routes, before the slice is published
   size_t outstanding_ = 0;
+  StreamId begun_;       // the stream whose beginning here is on disk: its name is the same after a crash
+  size_t settling_ = 0;  // commits of the cursor on their way
   std::unique_ptr<port::Timer> retry_;
   bool posted_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

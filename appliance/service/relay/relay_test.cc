@@ -108,6 +108,8 @@ struct RelayTest : testing::Test {
   test::MemoryStore store;
   test::MemoryFabric fabric;
   test::MemoryNetwork network{fabric, loop};
+  std::unique_ptr<commit::DiskFloor> floor;
+  uint64_t reserve = 0;  // 0: none
   std::unique_ptr<commit::Committer> committer;
   std::unique_ptr<chunk::FilesSink> sink;
   std::unique_ptr<spool::SegmentLog> log;
@@ -118,17 +120,21 @@ struct RelayTest : testing::Test {
 
   void start_receiver(bool with_log = false) {
     files.make_directories("/far").value();
-    committer = std::make_unique<commit::Committer>(loop, disk, store);
+    if (reserve > 0) floor = std::make_unique<commit::DiskFloor>(loop, files, "/far", reserve);
+    committer = std::make_unique<commit::Committer>(loop, disk, store, floor.get());
     chunk::FilesSinkOptions options;
+    options.floor = floor.get();
     options.directory = "/far/events";
     options.state_directory = "/far/state";
     sink = chunk::FilesSink::open(options, loop, files, store, *committer).value();
     if (with_log)
-      log =
-          spool::SegmentLog::open({.name = "default", .directory = "/far/spool"}, files, store, loop.random()).value();
+      log = spool::SegmentLog::open({.name = "default", .directory = "/far/spool", .floor = floor.get()}, files, store,
+                                    loop.random())
+                .value();
     IntakeOptions intake_options{.self = kFar, .site = "fra", .routes = {}, .route_of = {}};
     intake_options.routes.push_back({"default", log.get(), [this] { return full; }});
     intake_options.route_of = [](std::string_view) { return 0; };
+    if (floor) intake_options.room = [this] { return floor->room(); };
     intake = std::make_unique<Intake>(std::move(intake_options), loop, store, *committer, sink.get());
     intake->load().value();
     server = std::make_unique<LinkServer>(
@@ -243,6 +249,62 @@ TEST_F(RelayTest, a_full_disk_holds_the_stream_and_lets_it_go_when_there_is_room
   EXPECT_EQ(source.delivered, 100u);
   EXPECT_EQ(count_newlines(far_lines("clicks")), 100u);
   EXPECT_TRUE(sink->stats().alarm.empty());
+}
+
+/// Another process fills the disk and frees it again: no group is tried over and over, nothing is lost or doubled.
+TEST_F(RelayTest, intake_stops_at_the_reserve_and_goes_on_by_itself) {
+  for (bool with_log : {false, true}) {
+    SCOPED_TRACE(with_log);
+    reserve = 10'000;
+    files.capacity = 1'000'000;
+    files.append("/ballast", "");
+    start_receiver(with_log);
+    auto ballast = files.inode("/ballast");
+    LineSource& source = sources.emplace_back(kEdge, "clicks");
+    source.stream = StreamId{with_log ? 2u : 1u};
+    source.add("one");
+    start_upstream(source);
+    settle();
+    EXPECT_EQ(source.delivered, 1u);
+    ballast->bytes.resize(files.capacity - files.used() - 9'000);
+    const uint64_t writes = files.operations;
+    for (int i = 0; i < 20; ++i) source.add("line " + std::to_string(i));
+    settle(10s);
+    EXPECT_EQ(source.delivered, 1u);
+    EXPECT_EQ(intake->held_streams(), 1u);
+    EXPECT_EQ(floor->refusals(), 0u) << "held before it costs a commit";
+    EXPECT_FALSE(committer->trouble());
+    EXPECT_LE(files.operations - writes, 3u) << "a rotation at most";
+    ballast->bytes.clear();
+    settle(2s);
+    EXPECT_EQ(source.delivered, 21u);
+    EXPECT_EQ(intake->counters().events, with_log ? 42u : 21u) << "of both rounds";
+    EXPECT_EQ(intake->counters().duplicates, 0u);
+    upstream.reset();
+    stop_receiver();
+  }
+}
+
+TEST_F(RelayTest, the_files_target_waits_at_the_reserve) {
+  reserve = 10'000;
+  files.capacity = 1'000'000;
+  files.append("/ballast", std::string(989'000, 'x'));
+  start_receiver();
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
+  source.add("one");
+  FilesTarget target(source, *sink, *committer, loop);
+  target.start();
+  loop.run_posted();
+  EXPECT_EQ(far_lines("clicks"), "one\n");
+  files.inode("/ballast")->bytes.resize(991'000);
+  loop.advance(1s);
+  source.add("two");
+  settle(5s);
+  EXPECT_EQ(far_lines("clicks"), "one\n");
+  EXPECT_FALSE(committer->trouble());
+  files.inode("/ballast")->bytes.clear();
+  settle(2s);
+  EXPECT_EQ(far_lines("clicks"), "one\ntwo\n");
 }
 
 TEST_F(RelayTest, something_in_a_categorys_place_holds_its_streams_alone_until_it_is_gone) {

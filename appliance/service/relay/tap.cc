@@ -3,7 +3,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/coding.h"
+#include "base/log.h"
+#include "codec/event/block.h"
+
 namespace ph::relay {
+namespace {
+
+using FarParts = std::vector<std::pair<const std::string*, uint64_t>>;
+
+std::string encode(const FarParts& far) {
+  std::string out;
+  put_varint(out, far.size());
+  for (const auto& [route, sequence] : far) {
+    put_sized(out, *route);
+    put_varint(out, sequence);
+  }
+  return out;
+}
+
+}  // namespace
 
 Tap::Tap(NodeId self, std::vector<TapRoute> routes, Match match, port::Loop& loop, commit::Committer& committer,
          SeenEvents* seen)
@@ -34,15 +53,16 @@ void Tap::take(port::Message message, port::WriteBatch with, std::move_only_func
 void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done) {
   std::vector<size_t> matching = match_(message.topic);
   for (size_t i : matching)
-    if (routes_[i].full()) {
+    if (routes_[i].full() || !routes_[i].room()) {
       ++counters_.refused;
       return done(fail(spool::errors::full, routes_[i].name));
     }
   // What cannot cross a link in one frame is refused here, while its publisher still hears of it.
   if (message.topic.size() + message.properties.size() + message.payload.size() > kMessageMax) {
     ++counters_.refused;
-    return done(fail("relay.message_too_large", message.topic));
+    return done(fail(port::errors::never_taken, message.topic));
   }
+  const std::string far_key = std::move(message.far_key);
   event::Block block;
   block.kind = event::BlockKind::message;
   block.id = {self_, ingress_, next_number_, next_number_ + 1};
@@ -60,7 +80,7 @@ void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_fu
   waiting->done = std::move(done);
   waiting->parts = 1;  // the commit; one more for each far route
   std::vector<commit::Participant*> needs;
-  std::vector<std::pair<const std::string*, uint64_t>> far;
+  FarParts far;
   for (size_t i : matching) {
     TapRoute& route = routes_[i];
     block.category = route.category;
@@ -71,6 +91,7 @@ void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_fu
     far_[route.name].emplace(sequence, waiting);
     far.emplace_back(&route.name, sequence);
   }
+  if (!far.empty() && !far_key.empty()) with.put(far_key, encode(far));
   committer_.request(std::move(needs), std::move(with),
                      [this, alive = alive_, waiting, far = std::move(far)](const Result<>& outcome) {
                        if (!*alive) return;
@@ -140,7 +161,32 @@ void Tap::forget_far(const std::string& route, uint64_t sequence, const std::sha
   }
 }
 
+void Tap::resume_far(std::string waits_for, port::Task done) {
+  loop_.post([this, alive = alive_, waits_for = std::move(waits_for), done = std::move(done)]() mutable {
+    if (*alive) await_far(waits_for, std::move(done));
+  });
+}
+
+void Tap::await_far(const std::string& waits_for, port::Task done) {
+  auto waiting = std::make_shared<Waiting>();
+  waiting->done = [done = std::move(done)](const Result<>&) mutable { done(); };
+  waiting->parts = 1;
+  Reader in(waits_for);
+  for (uint64_t left = in.varint(); left > 0 && in.ok(); --left) {
+    const std::string route(in.sized());
+    const uint64_t sequence = in.varint();
+    const auto known = std::ranges::find(routes_, route, &TapRoute::name);
+    if (!in.ok() || known == routes_.end() || !known->far || sequence >= known->log->durable_end()) continue;
+    if (sequence < far_done_[route]) continue;
+    ++waiting->parts;
+    far_[route].emplace(sequence, waiting);
+  }
+  if (!in.ok() || !in.at_end()) log_error("far_record_damaged", {{"bytes", waits_for.size()}});
+  waiting->part_done({});
+}
+
 void Tap::far_reached(const std::string& route, uint64_t sequence) {
+  far_done_[route] = std::max(far_done_[route], sequence);
   auto it = far_.find(route);
   if (it == far_.end()) return;
   auto& waiting = it->second;

@@ -27,6 +27,7 @@ struct TapRoute {
   std::string category;  // of the events it makes
   spool::SegmentLog* log = nullptr;
   std::function<bool()> full;
+  std::function<bool()> room = [] { return true; };  // the disk of the log has some: DiskFloor::room()
   bool far = false;
 };
 
@@ -54,6 +55,9 @@ class Tap : public port::MessageTap {
   /// Loop only.
   bool pass_on(event::Block block, const std::string& topic, const std::string& route,
                std::move_only_function<void(Result<>)> done);
+  /// What `take` wrote under a far_key: varint number of routes, each: sized name, varint sequence. A route that is
+  /// gone, or is asked for a sequence that its log never had, holds nothing back.
+  void resume_far(std::string waits_for, port::Task done) override;
 
   /// Records of a route below `sequence` are durable at the end of their way.
   void far_reached(const std::string& route, uint64_t sequence);
@@ -69,6 +73,7 @@ class Tap : public port::MessageTap {
   };
   void forget_far(const std::string& route, uint64_t sequence, const std::shared_ptr<Waiting>& waiting,
                   const Result<>& why);
+  void await_far(const std::string& waits_for, port::Task done);
   void accept(port::Message message, port::WriteBatch with, std::move_only_function<void(Result<>)> done);
 
   NodeId self_;
@@ -80,6 +85,7 @@ class Tap : public port::MessageTap {
   commit::Committer& committer_;
   SeenEvents* seen_;
   std::map<std::string, std::multimap<uint64_t, std::shared_ptr<Waiting>>> far_;  // route -> sequence -> who waits
+  std::map<std::string, uint64_t> far_done_;                                      // by route: as far_reached() said
   TapCounters counters_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -10,13 +10,14 @@
 
 namespace ph::relay {
 
-/// One address: the connection of the moment, and the frames on it.
+/// One connection slot of an address: the connection of the moment, and the frames on it.
 class Upstream::Link : public port::ConnectionHandler {
  public:
   Link(Upstream& up, size_t index)
       : up_(up),
         index_(index),
-        channel_(std::hash<std::string>{}(up.options_.name + '\n' + up.options_.addresses[index].endpoint.to_string())),
+        channel_(std::hash<std::string>{}(up.options_.name + '\n' + up.address(index).endpoint.to_string() + '\n' +
+                                          std::to_string(index % up.options_.connections))),
         handshake_(up.loop_.make_timer()) {}
 
   void open() {
@@ -24,7 +25,7 @@ class Upstream::Link : public port::ConnectionHandler {
     goodbye_.clear();
     acked_ = 0;
     ++attempt_;
-    const auto& address = up_.options_.addresses[index_];
+    const auto& address = up_.address(index_);
     handshake_->start(limits::kHandshakeTimeout, [this] { fail("no HELLO within the handshake timeout"); });
     connection_ = up_.network_.connect(address.endpoint,
                                        {.tls = up_.options_.tls,
@@ -104,7 +105,7 @@ class Upstream::Link : public port::ConnectionHandler {
       if (up_.options_.demand) up_.options_.demand->heard(up_.options_.name, address(), peer_site_, tells_interest_);
       handshake_->cancel();
       log_info("upstream_connected", {{"upstream", up_.options_.name},
-                                      {"address", up_.options_.addresses[index_].endpoint.to_string()},
+                                      {"address", up_.address(index_).endpoint.to_string()},
                                       {"node", hello->name},
                                       {"site", hello->site}});
       up_.sender_->connected(index_, *hello, up_.loop_.now());
@@ -120,13 +121,13 @@ class Upstream::Link : public port::ConnectionHandler {
     up_.soon();
   }
 
-  std::string address() const { return up_.options_.addresses[index_].endpoint.to_string(); }
+  std::string address() const { return up_.address(index_).endpoint.to_string(); }
 
   void fail(std::string reason) {
     if (!connection_) return;
-    log_warn("upstream_link_failed", {{"upstream", up_.options_.name},
-                                      {"address", up_.options_.addresses[index_].endpoint.to_string()},
-                                      {"reason", reason}});
+    log_warn(
+        "upstream_link_failed",
+        {{"upstream", up_.options_.name}, {"address", up_.address(index_).endpoint.to_string()}, {"reason", reason}});
     handshake_->cancel();
     // Closed with a little linger so that a REFUSE still leaves; what the peer says from here on is not heard.
     connection_->close(Duration::zero());
@@ -165,11 +166,20 @@ Upstream::Upstream(UpstreamOptions options, port::Loop& loop, port::Network& net
       ready_(sources_.size(), true) {
   link::SenderOptions sender;
   for (const auto& a : options_.addresses) sender.receivers.push_back({a.endpoint.to_string(), a.weight});
+  options_.connections = std::max<size_t>(1, options_.connections);
+  sender.connections = options_.connections;
+  sender.compress = options_.compress;
+  sender.hash = options_.hash;
   sender.window_bytes = options_.window_bytes;
   sender.request_timeout = options_.request_timeout;
   sender.resume_timeout = options_.resume_timeout;
   sender_ = link::Sender::make(std::move(sender), loop_.random());
-  for (size_t i = 0; i < options_.addresses.size(); ++i) links_.push_back(std::make_unique<Link>(*this, i));
+  for (size_t i = 0; i < options_.addresses.size() * options_.connections; ++i)
+    links_.push_back(std::make_unique<Link>(*this, i));
+}
+
+const UpstreamOptions::Address& Upstream::address(size_t receiver) const {
+  return options_.addresses[receiver / options_.connections];
 }
 
 Upstream::~Upstream() {
@@ -197,8 +207,8 @@ void Upstream::start() {
       soon();
     });
   }
+  watch_progress();  // the rate is known before anything leaves
   sender_->start(loop_.now());
-  watch_progress();
   soon();
 }
 
@@ -238,7 +248,7 @@ void Upstream::pull() {
       size_t i = next_source_++ % sources_.size();
       size_t room = ready_[i] ? sender_->room(i) : 0;
       if (room == 0) continue;
-      auto batch = sources_[i]->next(std::min(room, kBatchBytes));
+      auto batch = sources_[i]->next(std::min(room, sender_->batch_bytes()));
       if (!batch) {
         ready_[i] = false;
         continue;
@@ -281,17 +291,16 @@ void Upstream::apply(link::SenderEffect& effect) {
   } else if (auto* c = std::get_if<fx::Connect>(&effect)) {
     links_[c->receiver]->open();
   } else if (auto* d = std::get_if<fx::Disconnect>(&effect)) {
-    log_warn("upstream_disconnected", {{"upstream", options_.name},
-                                       {"address", options_.addresses[d->receiver].endpoint.to_string()},
-                                       {"reason", d->reason}});
+    log_warn(
+        "upstream_disconnected",
+        {{"upstream", options_.name}, {"address", address(d->receiver).endpoint.to_string()}, {"reason", d->reason}});
     links_[d->receiver]->close();
   } else if (auto* w = std::get_if<fx::WillUse>(&effect)) {
-    sources_[w->source]->will_use(w->stream, options_.addresses[w->receiver].endpoint.to_string(),
-                                  [this, alive = alive_, w = *w] {
-                                    if (!*alive) return;
-                                    sender_->durable(w.source, w.stream, w.receiver, loop_.now());
-                                    soon();
-                                  });
+    sources_[w->source]->will_use(w->stream, address(w->receiver).endpoint.to_string(), [this, alive = alive_, w = *w] {
+      if (!*alive) return;
+      sender_->durable(w.source, w.stream, w.receiver, loop_.now());
+      soon();
+    });
   } else if (auto* r = std::get_if<fx::Rejected>(&effect)) {
     sources_[r->source]->rejected(r->stream, r->first, r->last, r->block, r->reason);
   } else if (auto* u = std::get_if<fx::ReroutedUnasked>(&effect)) {
@@ -317,6 +326,10 @@ void Upstream::rearm() {
 }
 
 void Upstream::watch_progress() {
+  if (options_.rate) {
+    sender_->set_rate(options_.rate(loop_.wall_now()), loop_.now());
+    soon();
+  }
   for (size_t i = 0; i < links_.size(); ++i)
     if (links_[i]->progressed()) sender_->progressed(i, loop_.now());
   progress_timer_->start(1s, [this] { watch_progress(); });

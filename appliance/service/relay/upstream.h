@@ -1,11 +1,14 @@
 // Upstream: drives one core/link Sender over real connections: pulls batches from its sources while the window has
 // room, carries the core's effects out in order, reports progress back to the sources. Owned by the event plane's loop.
 //
-// One connection an address. The sources are those of every route that leads to this upstream; they are pulled in turn,
-// so one with a long backlog does not keep a quiet one waiting for more than a batch.
+// One connection an address or several, each a Link here. The sources are those of every route that leads to this
+// upstream; they are pulled in turn, so one with a long backlog does not keep a quiet one waiting for more than a
+// batch.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,7 +30,12 @@ struct UpstreamOptions {
   std::vector<Address> addresses;
   std::shared_ptr<port::TlsContext> tls;
   std::string server_name;  // of the peers' certificates; empty: each address's host
+  size_t connections = 1;   // to each address
+  link::Compress compress = link::Compress::none;
+  std::optional<link::HashRule> hash;  // none: in turns
   size_t window_bytes = limits::kWindowDefault;
+  /// Bytes per second over all receivers at this moment; null or nullopt: no bound. Asked every second.
+  std::function<std::optional<uint64_t>(WallTime)> rate;
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
   Duration connect_timeout = 1s;
@@ -51,13 +59,12 @@ struct UpstreamStatus {
 
 class Upstream {
  public:
-  static constexpr size_t kBatchBytes = 256 * 1024;
-
   Upstream(UpstreamOptions options, port::Loop& loop, port::Network& network, std::vector<port::EventSource*> sources);
   ~Upstream();
   void start();
   /// Closes the connections; what is not acknowledged is asked for again after the next start.
   void stop();
+  const std::string& name() const { return options_.name; }
   UpstreamStatus status() const;
   /// Asks the far end what it wants of these categories as well.
   void ask(const std::set<std::string>& categories);
@@ -70,6 +77,7 @@ class Upstream {
   void apply(link::SenderEffect& effect);
   void rearm();
   void watch_progress();
+  const UpstreamOptions::Address& address(size_t receiver) const;
   void soon();
   std::vector<std::string> sites() const;
 

@@ -54,6 +54,11 @@ Result<> AccessStore::load() {
   return {};
 }
 
+void AccessStore::configure(security::PolicyData configured) {
+  configured_ = std::move(configured);
+  publish();
+}
+
 void AccessStore::publish() {
   security::PolicyData data = configured_;
   for (const auto& [name, user] : users_) data.users.insert_or_assign(name, user);

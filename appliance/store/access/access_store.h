@@ -41,6 +41,8 @@ class AccessStore {
   AccessStore(const AccessStore&) = delete;
   AccessStore& operator=(const AccessStore&) = delete;
 
+  /// Another configuration: its users and rules instead of those before. `changed` is told.
+  void configure(security::PolicyData configured);
   /// Reads what there is. Records that cannot be read stay and are counted.
   Result<> load();
 
@@ -73,7 +75,7 @@ class AccessStore {
   port::Loop& loop_;
   port::DiskQueue& disk_;
   port::KeyedStore& store_;
-  const security::PolicyData configured_;
+  security::PolicyData configured_;
   std::function<void(const security::PolicyPtr&)> changed_;
   security::Users users_;
   std::map<uint64_t, security::Rule> rules_;

@@ -1,11 +1,14 @@
 #include "store/chunk/category_entry.h"
 
+#include <optional>
+
 #include "base/coding.h"
 
 namespace ph::chunk {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
+constexpr uint8_t kUncompressed = 1;  // version that knew no compression
 enum Kind : uint8_t { kChunks = 1, kPlain = 2 };
 
 void put(std::string& out, ChunkName name) {
@@ -13,11 +16,16 @@ void put(std::string& out, ChunkName name) {
   put_fixed<uint32_t>(out, name.counter);
 }
 
+void put(std::string& out, Compression how) {
+  out.push_back(static_cast<char>(how));
+}
+
 void put(std::string& out, const ChunkMark& mark) {
   put(out, mark.name);
   put_fixed<uint64_t>(out, mark.file.inode);
   put_fixed<int64_t>(out, mark.file.birth_ns);
   put_fixed<uint64_t>(out, mark.size);
+  put(out, mark.compression);
 }
 
 ChunkName take_name(Reader& r) {
@@ -34,21 +42,45 @@ FileId take_file(Reader& r) {
   return id;
 }
 
-ChunkMark take_mark(Reader& r) {
-  ChunkMark mark;
+/// nullopt: no such compression.
+std::optional<Compression> take_compression(Reader& r, uint8_t version) {
+  if (version == kUncompressed) return Compression::none;
+  auto number = r.fixed<uint8_t>();
+  for (Compression how : kCompressions)
+    if (static_cast<uint8_t>(how) == number) return how;
+  return std::nullopt;
+}
+
+/// False: a value that nothing has.
+bool take(Reader& r, uint8_t version, Compression& into) {
+  auto how = take_compression(r, version);
+  if (how) into = *how;
+  return how.has_value();
+}
+
+bool take(Reader& r, uint8_t version, ChunkMark& mark) {
   mark.name = take_name(r);
   mark.file = take_file(r);
   mark.size = r.fixed<uint64_t>();
-  return mark;
+  return take(r, version, mark.compression);
 }
 
-ChunkEntry take_chunks(Reader& r) {
-  ChunkEntry entry;
-  entry.last = take_mark(r);
+bool take(Reader& r, uint8_t version, ChunkEntry& entry) {
+  bool known = take(r, version, entry.last);
   entry.reserved_first = take_name(r);
   entry.reserved_last = take_name(r);
-  for (uint8_t left = r.fixed<uint8_t>(); left > 0 && r.ok(); --left) entry.abandoned.push_back(take_mark(r));
-  return entry;
+  known = take(r, version, entry.reserved_compression) && known;
+  auto left = r.fixed<uint8_t>();
+  if (left > kAbandonedMax) return false;
+  for (; left > 0 && r.ok(); --left)
+    known = take(r, version, entry.abandoned.emplace_back()) && known;
+  return known;
+}
+
+bool take(Reader& r, uint8_t version, PlainEntry& entry) {
+  entry.file = take_file(r);
+  entry.offset = r.fixed<uint64_t>();
+  return take(r, version, entry.compression);
 }
 
 }  // namespace
@@ -65,6 +97,7 @@ std::string encode(const CategoryEntry& entry) {
     put(out, chunks->last);
     put(out, chunks->reserved_first);
     put(out, chunks->reserved_last);
+    put(out, chunks->reserved_compression);
     PH_ASSERT(chunks->abandoned.size() <= kAbandonedMax, "the list is bounded where it grows");
     out.push_back(static_cast<char>(chunks->abandoned.size()));
     for (const ChunkMark& mark : chunks->abandoned) put(out, mark);
@@ -74,6 +107,7 @@ std::string encode(const CategoryEntry& entry) {
     put_fixed<uint64_t>(out, plain.file.inode);
     put_fixed<int64_t>(out, plain.file.birth_ns);
     put_fixed<uint64_t>(out, plain.offset);
+    put(out, plain.compression);
   }
   put_fixed<uint32_t>(out, crc32c(out));
   return out;
@@ -85,24 +119,23 @@ Result<CategoryEntry> decode_entry(ByteView bytes) {
   if (crc32c(body) != load_fixed<uint32_t>(bytes.data() + body.size()))
     return fail(errors::damaged, "store entry of a category has a wrong checksum");
   Reader r(body);
-  if (auto version = r.fixed<uint8_t>(); version != kVersion)
+  auto version = r.fixed<uint8_t>();
+  if (version != kVersion && version != kUncompressed)
     return fail(version > kVersion ? errors::newer_version : errors::damaged,
                 "store entry of a category, version " + std::to_string(version));
   CategoryEntry entry;
+  bool known = false;
   switch (r.fixed<uint8_t>()) {
     case kChunks:
-      entry = take_chunks(r);
+      known = take(r, version, entry.emplace<ChunkEntry>());
       break;
-    case kPlain: {
-      PlainEntry plain;
-      plain.file = take_file(r);
-      plain.offset = r.fixed<uint64_t>();
-      entry = plain;
+    case kPlain:
+      known = take(r, version, entry.emplace<PlainEntry>());
       break;
-    }
     default:
       return fail(errors::damaged, "store entry of a category, unknown kind");
   }
+  if (!known) return fail(errors::damaged, "store entry of a category, a value that nothing has");
   if (!r.ok() || !r.at_end()) return fail(errors::damaged, "store entry of a category has a wrong length");
   return entry;
 }

@@ -1,21 +1,20 @@
 // What the store knows of a category, under the key `f/c/<category>`. Written by the files sink in the same batch as
 // whatever rests on the lines (cursors, ranges), so that data and acknowledgements cannot disagree.
 //
-// Value, version 1 (fixed integers are little-endian):
+// Value, version 2 (fixed integers are little-endian; version 1, which knew no compression, is read as well):
 //   u8   version         a newer one: the sink refuses to open, chunk.newer_version
 //   u8   kind            1 chunks, 2 plain
 //   chunks:
 //     u32 u32            name of the newest chunk with committed lines: date yyyymmdd, counter; 0 0: none yet
 //     u64 i64            its inode, its birth time in ns (0: the file system has none)
-//     u64                its committed size: bytes behind it never happened
+//     u64 u8             its committed size: bytes behind it never happened; its compression (compressor.h)
 //     u32 u32, u32 u32   reserved, first and last name (0: none): files of these names, made by the group that was
-//     being
-//                        written, may hold lines that never happened
+//     u8                 being written, may hold lines that never happened; their compression
 //     u8, then each      abandoned chunks (<= 8), whose cut back to their committed size may not be durable:
-//       u32 u32 u64 i64 u64   name, inode, birth, committed size
+//       u32 u32 u64 i64 u64 u8   name, inode, birth, committed size, compression
 //   plain:
 //     u64 i64            inode and birth of the file that the next bytes go to
-//     u64                the offset they go to
+//     u64 u8             the offset they go to; its compression
 //   u32  CRC-32C of everything before it
 //
 // A damaged value reads as "nothing known": names in the directory are honoured, nothing is cut, the damage is counted.
@@ -49,6 +48,7 @@ struct ChunkMark {
   ChunkName name;
   FileId file;
   uint64_t size = 0;  // committed
+  Compression compression = Compression::none;
   bool operator==(const ChunkMark&) const = default;
 };
 
@@ -58,6 +58,7 @@ struct ChunkEntry {
   ChunkMark last;
   ChunkName reserved_first;
   ChunkName reserved_last;
+  Compression reserved_compression = Compression::none;
   std::vector<ChunkMark> abandoned;
   bool operator==(const ChunkEntry&) const = default;
 };
@@ -65,6 +66,7 @@ struct ChunkEntry {
 struct PlainEntry {
   FileId file;
   uint64_t offset = 0;
+  Compression compression = Compression::none;
   bool operator==(const PlainEntry&) const = default;
 };
 

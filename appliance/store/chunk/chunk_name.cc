@@ -56,9 +56,9 @@ std::optional<uint32_t> take_date(std::string_view& text) {
 
 }  // namespace
 
-std::string to_file_name(std::string_view category, ChunkName name) {
-  return fmt::format("{}-{:04}-{:02}-{:02}_{:06}", category, name.date / 10000, name.date / 100 % 100, name.date % 100,
-                     name.counter);
+std::string to_file_name(std::string_view category, ChunkName name, Compression how) {
+  return fmt::format("{}-{:04}-{:02}-{:02}_{:06}{}", category, name.date / 10000, name.date / 100 % 100,
+                     name.date % 100, name.counter, suffix_of(how));
 }
 
 std::string current_link_name(std::string_view category) {
@@ -73,7 +73,7 @@ std::optional<ChunkName> parse_file_name(std::string_view category, std::string_
   if (!counter) return std::nullopt;
   bool overlong = false;
   while (take_digits(file, 1)) overlong = true;
-  if (!file.empty() && file != ".gz" && file != ".zst") return std::nullopt;
+  if (file != suffix_of(compression_of(file))) return std::nullopt;
   return ChunkName{*date, overlong ? kCounterMax : *counter};
 }
 

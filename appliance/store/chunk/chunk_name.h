@@ -1,6 +1,6 @@
-// Names of chunks, as consumers of LSD's output sort them: `<category>-YYYY-MM-DD_NNNNNN`, local date, counter from
-// 000001 that restarts on a new date. The one rule that everything else rests on: a name is never at or below one that
-// was used before, whatever the clock does.
+// Names of chunks, as consumers of LSD's output sort them: `<category>-YYYY-MM-DD_NNNNNN[.gz|.zst]`, local date,
+// counter from 000001 that restarts on a new date. The one rule that everything else rests on: a name is never at or
+// below one that was used before, whatever the clock does.
 #pragma once
 
 #include <compare>
@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/time.h"
+#include "store/chunk/compressor.h"
 
 namespace ph::chunk {
 
@@ -23,7 +24,7 @@ struct ChunkName {
 
 inline constexpr uint32_t kCounterMax = 999'999;
 
-std::string to_file_name(std::string_view category, ChunkName name);
+std::string to_file_name(std::string_view category, ChunkName name, Compression how = Compression::none);
 std::string current_link_name(std::string_view category);
 
 /// The name that a file of this category's directory carries, with or without a suffix of compression (".gz", ".zst");

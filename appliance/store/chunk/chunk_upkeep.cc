@@ -20,14 +20,15 @@ void ChunkWriter::move_links() {
 
 Result<> ChunkWriter::move_link(ChunkCategory& c) {
   if (c.superseded) {
-    std::string path = path_of(c, c.superseded->name);
+    std::string path = path_of(c, *c.superseded);
     PH_ASSIGN(auto stat, files_.stat(path));
     if (stat && id_of(*stat) == c.superseded->file && stat->size == 0) PH_TRY(files_.unlink(path));
     c.superseded.reset();
   }
-  ChunkName target = c.open ? c.open->chunk.name : c.filled;
-  PH_TRY(files_.replace_symlink(to_file_name(c.name, target), c.path + "/" + current_link_name(c.name)));
-  c.linked = target;
+  // Without an open one: the newest with lines, which is what `filled` names.
+  const ChunkMark& target = c.open ? c.open->chunk : c.stored.last;
+  PH_TRY(files_.replace_symlink(file_name(c, target), c.path + "/" + current_link_name(c.name)));
+  c.linked = target.name;
   return {};
 }
 
@@ -41,17 +42,20 @@ Result<> ChunkWriter::keep_up(ChunkCategory& c, Instant now, uint32_t today) {
 /// recovery. Both become durable with the first line.
 Result<> ChunkWriter::begin_empty(ChunkCategory& c, uint32_t today) {
   ChunkMark mark;
-  mark.name = next_name(c.greatest, today);
-  if (!mark.name) return fail(errors::names_used_up, c.name);
-  std::string path = path_of(c, mark.name);
-  PH_TRY(make_file(c, mark));
+  const ChunkName before = c.greatest;
+  PH_TRY(name_next(c, mark, today));
+  std::string path = path_of(c, mark);
+  if (Result<port::File*> made = make_file(c, mark); !made) {
+    c.greatest = before;
+    return std::unexpected(std::move(made).error());
+  }
   open_.close(path);
-  Result<> linked = files_.replace_symlink(to_file_name(c.name, mark.name), c.path + "/" + current_link_name(c.name));
+  Result<> linked = files_.replace_symlink(file_name(c, mark), c.path + "/" + current_link_name(c.name));
   if (!linked) {
-    if (Result<> gone = files_.unlink(path); !gone) c.greatest = mark.name;
+    if (files_.unlink(path)) c.greatest = before;
     return linked;
   }
-  c.greatest = c.linked = mark.name;
+  c.linked = mark.name;
   c.open = ChunkCategory::Open{mark, {}};
   ++counters_.chunks;
   return {};
@@ -97,33 +101,33 @@ Result<> ChunkWriter::recover(ChunkCategory& c) {
     link = target->substr(target->rfind('/') + 1);
   if (auto name = parse_file_name(c.name, link)) c.greatest = std::max(c.greatest, *name);
   c.linked = {};
-  std::vector<ChunkName> unhappened;
+  std::vector<std::string> unhappened;
   for (const port::DirectoryEntry& e : *listing) {
     auto name = parse_file_name(c.name, e.name);
     if (!name) continue;
     c.greatest = std::max(c.greatest, *name);
     bool reserved = c.stored.reserved_first && c.stored.reserved_first <= *name && *name <= c.stored.reserved_last;
-    if (reserved && e.name == to_file_name(c.name, *name))
-      unhappened.push_back(*name);
+    if (reserved && e.name == to_file_name(c.name, *name, c.stored.reserved_compression))
+      unhappened.push_back(e.name);
     else if (e.name == link)
       c.linked = *name;
   }
   PH_TRY(cut_back(c, c.stored.last));
   for (const ChunkMark& mark : c.stored.abandoned) PH_TRY(cut_back(c, mark));
-  for (ChunkName name : unhappened) PH_TRY(remove_unhappened(c, name));
+  for (const std::string& name : unhappened) PH_TRY(remove_unhappened(c, name));
   // Also when none is there: a process killed before this point may have removed them, and the next reservation
   // replaces this one.
   if (c.stored.reserved_first) PH_TRY(sync_.directory(c.path));
   c.stored.abandoned.clear();
   if (c.stored.last.size > 0) c.filled = std::max(c.filled, c.stored.last.name);
-  if (!c.open) PH_TRY(adopt_empty(c));
+  if (!c.open) PH_TRY(adopt_empty(c, link));
   c.recovered = true;
   return {};
 }
 
 Result<> ChunkWriter::cut_back(ChunkCategory& c, const ChunkMark& mark) {
   if (!mark.name) return {};
-  std::string path = path_of(c, mark.name);
+  std::string path = path_of(c, mark);
   PH_ASSIGN(auto stat, files_.stat(path));
   if (!stat || id_of(*stat) != mark.file) return {};
   if (stat->size < mark.size) {
@@ -134,7 +138,7 @@ Result<> ChunkWriter::cut_back(ChunkCategory& c, const ChunkMark& mark) {
   PH_ASSIGN(port::File * file, open_.existing(path, mark.file));
   if (!file) return {};
   if (stat->size > mark.size) {
-    cut_.save(*file, mark.size, stat->size, to_file_name(c.name, mark.name));
+    cut_.save(*file, mark.size, stat->size, file_name(c, mark));
     PH_TRY(file->truncate(mark.size));
   }
   // Also when there was nothing to cut: a process killed between cut and sync may have left it so.
@@ -143,21 +147,26 @@ Result<> ChunkWriter::cut_back(ChunkCategory& c, const ChunkMark& mark) {
   return {};
 }
 
-Result<> ChunkWriter::remove_unhappened(ChunkCategory& c, ChunkName name) {
-  std::string path = path_of(c, name);
+Result<> ChunkWriter::remove_unhappened(ChunkCategory& c, const std::string& name) {
+  std::string path = c.path + "/" + name;
   PH_ASSIGN(auto file, files_.open(path, port::OpenMode::read));
   PH_ASSIGN(port::FileStat stat, file->stat());
-  cut_.save(*file, 0, stat.size, to_file_name(c.name, name));
+  cut_.save(*file, 0, stat.size, name);
   file.reset();
   return files_.unlink(path);
 }
 
-/// An empty chunk that the link names and that nothing lies above goes on as the open one.
-Result<> ChunkWriter::adopt_empty(ChunkCategory& c) {
+/// An empty chunk that the link names and that nothing lies above goes on as the open one; if it was made for another
+/// compression, it goes when the link moves on.
+Result<> ChunkWriter::adopt_empty(ChunkCategory& c, const std::string& link) {
   if (!c.linked || c.linked != c.greatest || c.linked <= c.filled) return {};
-  PH_ASSIGN(auto stat, files_.stat(path_of(c, c.linked)));
+  PH_ASSIGN(auto stat, files_.stat(c.path + "/" + link));
   if (!stat || stat->kind != port::FileKind::regular || stat->size != 0) return {};
-  c.open = ChunkCategory::Open{{c.linked, id_of(*stat), 0}, {}};
+  ChunkMark chunk{c.linked, id_of(*stat), 0, compression_of(link)};
+  if (chunk.compression == c.compression)
+    c.open = ChunkCategory::Open{chunk, {}};
+  else
+    c.superseded = chunk;
   return {};
 }
 

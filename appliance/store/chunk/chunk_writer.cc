@@ -60,7 +60,7 @@ Result<> ChunkWriter::plan(ChunkCategory& c, const std::vector<Slice>& lines, In
   c.pieces.clear();
   c.greatest_before_group = c.greatest;
   if (auto due = c.rotation_due(); due && *due <= now) c.open.reset();
-  if (c.open && c.open->chunk.size >= c.chunk_max) c.open.reset();
+  if (c.open && c.open->line_bytes >= c.chunk_max) c.open.reset();
   if (c.open && c.open->chunk.size == 0 && today > c.open->chunk.name.date) {
     c.superseded = c.open->chunk;
     c.open.reset();
@@ -69,20 +69,18 @@ Result<> ChunkWriter::plan(ChunkCategory& c, const std::vector<Slice>& lines, In
   auto begin_piece = [&](size_t line) -> Result<> {
     piece = {};
     piece.first_line = line;
-    piece.chunk.name = next_name(c.greatest, today);
-    if (!piece.chunk.name) return fail(errors::names_used_up, c.name);
-    c.greatest = piece.chunk.name;
-    return {};
+    return name_next(c, piece.chunk, today);
   };
   if (c.open) {
     piece.chunk = c.open->chunk;
+    piece.lines_before = c.open->line_bytes;
     piece.fresh = c.open->chunk.size == 0;
     piece.made = true;
   } else {
     PH_TRY(begin_piece(0));
   }
   for (size_t i = 0; i < lines.size(); ++i) {
-    bool full = piece.bytes > 0 && piece.chunk.size + piece.bytes >= c.chunk_max;
+    bool full = piece.bytes > 0 && piece.lines_before + piece.bytes >= c.chunk_max;
     if (full && lines[i - 1].view().ends_with('\n')) {
       piece.last_line = i;
       c.pieces.push_back(piece);
@@ -95,12 +93,23 @@ Result<> ChunkWriter::plan(ChunkCategory& c, const std::vector<Slice>& lines, In
   return {};
 }
 
+/// The next name of the category, for a chunk as its settings want it.
+Result<> ChunkWriter::name_next(ChunkCategory& c, ChunkMark& chunk, uint32_t today) {
+  chunk = {};
+  chunk.name = next_name(c.greatest, today);
+  if (!chunk.name) return fail(errors::names_used_up, c.name);
+  chunk.compression = c.compression;
+  c.greatest = chunk.name;
+  return {};
+}
+
 ChunkEntry ChunkWriter::reserving(const ChunkCategory& c) {
   ChunkEntry entry = c.stored;
   for (const ChunkPiece& piece : c.pieces) {
     if (!piece.fresh) continue;
     if (!entry.reserved_first || piece.chunk.name < entry.reserved_first) entry.reserved_first = piece.chunk.name;
     entry.reserved_last = std::max(entry.reserved_last, piece.chunk.name);
+    entry.reserved_compression = piece.chunk.compression;
   }
   return entry;
 }
@@ -124,7 +133,7 @@ Result<> ChunkWriter::write_pieces(ChunkCategory& c, const std::vector<Slice>& l
       continue;
     }
     ++counters_.vanished;
-    if (i != 0 || moved) return fail(port::file_errors::not_found, path_of(c, c.pieces[i].chunk.name));
+    if (i != 0 || moved) return fail(port::file_errors::not_found, path_of(c, c.pieces[i].chunk));
     moved = true;
     PH_TRY(move_to_new_names(c, today));
   }
@@ -138,10 +147,8 @@ Result<> ChunkWriter::move_to_new_names(ChunkCategory& c, uint32_t today) {
   for (ChunkPiece& piece : c.pieces) {
     piece.fresh = true;
     piece.made = piece.written = false;
-    piece.chunk = {};
-    piece.chunk.name = next_name(c.greatest, today);
-    if (!piece.chunk.name) return fail(errors::names_used_up, c.name);
-    c.greatest = piece.chunk.name;
+    piece.lines_before = 0;
+    PH_TRY(name_next(c, piece.chunk, today));
   }
   return reserve({&c});
 }
@@ -152,10 +159,17 @@ Result<bool> ChunkWriter::write_piece(ChunkCategory& c, ChunkPiece& piece, const
   if (!file) return false;
   piece.written = true;
   GatheredWrite out(*file, piece.chunk.size, buffer_);
-  for (size_t i = piece.first_line; i < piece.last_line; ++i) PH_TRY(out.add(lines[i].view()));
+  std::span<const Slice> part(lines.begin() + static_cast<ptrdiff_t>(piece.first_line),
+                              lines.begin() + static_cast<ptrdiff_t>(piece.last_line));
+  if (piece.chunk.compression == Compression::none) {
+    for (const Slice& line : part) PH_TRY(out.add(line.view()));
+    piece.stored = piece.bytes;
+  } else {
+    PH_ASSIGN(piece.stored, compressor_.member(piece.chunk.compression, part, [&](ByteView b) { return out.add(b); }));
+  }
   PH_TRY(out.finish());
   PH_TRY(sync_.file(*file));
-  std::string path = path_of(c, piece.chunk.name);
+  std::string path = path_of(c, piece.chunk);
   PH_ASSIGN(auto named, files_.stat(path));
   if (named && id_of(*named) == piece.chunk.file) return true;
   // Who took it meanwhile shall not find lines in it that come again in the next chunk.
@@ -174,18 +188,18 @@ Result<port::File*> ChunkWriter::file_of(ChunkCategory& c, ChunkPiece& piece) {
     piece.made = true;  // also when it fails half-way: what is there must go
     return make_file(c, piece.chunk);
   }
-  PH_ASSIGN(port::File * file, open_.existing(path_of(c, piece.chunk.name), piece.chunk.file));
+  PH_ASSIGN(port::File * file, open_.existing(path_of(c, piece.chunk), piece.chunk.file));
   if (!file) return file;
   PH_ASSIGN(port::FileStat stat, file->stat());
   if (stat.size == piece.chunk.size) return file;
   // Somebody wrote to it or emptied it. Never fill a hole with zeros, never write over what is not ours.
   log_warn("open_chunk_was_changed", {{"category", c.name}, {"bytes", stat.size}, {"committed", piece.chunk.size}});
-  open_.close(path_of(c, piece.chunk.name));
+  open_.close(path_of(c, piece.chunk));
   return nullptr;
 }
 
 Result<port::File*> ChunkWriter::make_file(ChunkCategory& c, ChunkMark& mark) {
-  std::string path = path_of(c, mark.name);
+  std::string path = path_of(c, mark);
   auto file = files_.open(path, port::OpenMode::write_new);
   if (!file && file.error().code == port::file_errors::not_found) {
     PH_TRY(files_.make_directories(c.path));
@@ -210,7 +224,7 @@ Result<port::File*> ChunkWriter::make_file(ChunkCategory& c, ChunkMark& mark) {
 ChunkEntry ChunkWriter::entry_after(const ChunkCategory& c) {
   ChunkEntry entry = c.stored;
   entry.last = c.pieces.back().chunk;
-  entry.last.size += c.pieces.back().bytes;
+  entry.last.size += c.pieces.back().stored;
   entry.reserved_first = entry.reserved_last = {};
   return entry;
 }
@@ -224,11 +238,12 @@ bool ChunkWriter::committed() {
   for (ChunkCategory* c : touched_) {
     for (const ChunkPiece& piece : c->pieces) counters_.chunks += piece.fresh ? 1 : 0;
     ChunkPiece& last = c->pieces.back();
-    last.chunk.size += last.bytes;
+    last.chunk.size += last.stored;
     c->stored.last = last.chunk;
     c->stored.reserved_first = c->stored.reserved_last = {};
     bool goes_on = c->open && c->open->chunk.name == last.chunk.name && c->open->chunk.size > 0;
-    c->open = ChunkCategory::Open{last.chunk, goes_on ? c->open->first_write : group_now_};
+    c->open =
+        ChunkCategory::Open{last.chunk, goes_on ? c->open->first_write : group_now_, last.lines_before + last.bytes};
     c->filled = last.chunk.name;
     c->pieces.clear();
     if (c->linked == c->filled || c->link_owed) continue;
@@ -295,7 +310,7 @@ Result<> ChunkWriter::take_back(ChunkCategory& c) {
 }
 
 Result<> ChunkWriter::take_back(ChunkCategory& c, ChunkPiece& piece) {
-  std::string path = path_of(c, piece.chunk.name);
+  std::string path = path_of(c, piece.chunk);
   bool was_open = c.open && c.open->chunk.name == piece.chunk.name;
   if (!piece.made || (was_open && !piece.written)) return {};
   if (piece.chunk.file == FileId{}) return {};  // never ours: the name was taken, or nothing was made

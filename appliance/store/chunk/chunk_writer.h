@@ -4,12 +4,12 @@
 // What consumers see
 //   Everything whose name sorts below the target of `_current` is complete, committed and never touched again. So the
 //   link moves to a chunk only after the group that first wrote to it is durable, with everything below it.
-//   A chunk is closed when it has chunk_max bytes (checked between blocks: it exceeds that by less than one block) or
-//   when chunk_interval has passed since its first line. If lines wait, they begin the next chunk. If none wait, the
-//   next chunk is made empty and the link moves there at once: the closed one is consumable without waiting for more
-//   lines, and the link always names a file that exists, as LSD's does. Should the date have changed when the first
-//   line comes, the waiting empty chunk is removed before the link moves on, so that consumers meet no empty chunk and
-//   no chunk with an old date.
+//   A chunk is closed when it has chunk_max bytes, counted before compression (checked between blocks: it exceeds that
+//   by less than one block) or when chunk_interval has passed since its first line. If lines wait, they begin the next
+//   chunk. If none wait, the next chunk is made empty and the link moves there at once: the closed one is consumable
+//   without waiting for more lines, and the link always names a file that exists, as LSD's does. Should the date have
+//   changed when the first line comes, the waiting empty chunk is removed before the link moves on, so that consumers
+//   meet no empty chunk and no chunk with an old date.
 //
 // What a crash finds
 //   A group that begins chunks first writes their names into the store, synced, as "reserved". So whatever recovery
@@ -27,6 +27,7 @@
 
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,15 +43,18 @@ struct ChunkPiece {
   bool fresh = true;  // holds no committed line
   bool made = false;  // the file exists
   bool written = false;
+  uint64_t lines_before = 0;             // bytes of lines in it before this group
   size_t first_line = 0, last_line = 0;  // slices of the work [first, last)
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;                    // of its lines
+  uint64_t stored = 0;                   // that they take in the file
 };
 
 /// One category, owned by the sink, touched by the writer alone after its construction.
 struct ChunkCategory {
   std::string name;
-  std::string path;  // its directory
-  uint64_t chunk_max = 0;
+  std::string path;        // its directory
+  uint64_t chunk_max = 0;  // bytes of lines, before compression
+  Compression compression = Compression::none;
   Duration interval{};
 
   ChunkEntry stored;       // what the store says
@@ -61,6 +65,7 @@ struct ChunkCategory {
   struct Open {
     ChunkMark chunk;
     Instant first_write{};  // of its first line; meaningless while it is empty
+    uint64_t line_bytes = 0;
   };
   std::optional<Open> open;
   std::optional<ChunkMark> superseded;  // an empty chunk to remove before the link moves past it
@@ -90,12 +95,13 @@ struct ChunkCounters {
 
 class ChunkWriter {
  public:
-  ChunkWriter(port::Files& files, port::KeyedStore& store, OpenFiles& open_files, CutBytes& cut, std::string directory,
-              size_t sync_each_max)
+  ChunkWriter(port::Files& files, port::KeyedStore& store, OpenFiles& open_files, CutBytes& cut, Compressor& compressor,
+              std::string directory, size_t sync_each_max)
       : files_(files),
         store_(store),
         open_(open_files),
         cut_(cut),
+        compressor_(compressor),
         directory_(std::move(directory)),
         sync_(files, directory_, sync_each_max) {}
 
@@ -121,10 +127,11 @@ class ChunkWriter {
   Result<> recover_waiting(std::vector<ChunkWork>& group);
   Result<> recover(ChunkCategory& c);
   Result<> cut_back(ChunkCategory& c, const ChunkMark& mark);
-  Result<> remove_unhappened(ChunkCategory& c, ChunkName name);
-  Result<> adopt_empty(ChunkCategory& c);
+  Result<> remove_unhappened(ChunkCategory& c, const std::string& name);
+  Result<> adopt_empty(ChunkCategory& c, const std::string& link);
   // The group.
   Result<> write_group(std::vector<ChunkWork>& group, Instant now, uint32_t today);
+  static Result<> name_next(ChunkCategory& c, ChunkMark& chunk, uint32_t today);
   Result<> plan(ChunkCategory& c, const std::vector<Slice>& lines, Instant now, uint32_t today);
   Result<> reserve(const std::vector<ChunkCategory*>& categories);
   Result<> write_pieces(ChunkCategory& c, const std::vector<Slice>& lines, uint32_t today);
@@ -137,8 +144,11 @@ class ChunkWriter {
   Result<> take_back(ChunkCategory& c);
   Result<> take_back(ChunkCategory& c, ChunkPiece& piece);
 
-  std::string path_of(const ChunkCategory& c, ChunkName name) const {
-    return c.path + "/" + to_file_name(c.name, name);
+  static std::string file_name(const ChunkCategory& c, const ChunkMark& chunk) {
+    return to_file_name(c.name, chunk.name, chunk.compression);
+  }
+  static std::string path_of(const ChunkCategory& c, const ChunkMark& chunk) {
+    return c.path + "/" + file_name(c, chunk);
   }
   static ChunkEntry reserving(const ChunkCategory& c);
   static ChunkEntry entry_after(const ChunkCategory& c);
@@ -147,6 +157,7 @@ class ChunkWriter {
   port::KeyedStore& store_;
   OpenFiles& open_;
   CutBytes& cut_;
+  Compressor& compressor_;
   std::string directory_;
   GroupSync sync_;
   std::string buffer_;

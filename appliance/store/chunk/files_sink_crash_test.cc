@@ -111,7 +111,7 @@ TEST_P(CrashAt, any_operation_then_recovery_keeps_committed_lines_once_and_in_or
   for (; crashed; ++at) {
     SCOPED_TRACE("operation " + std::to_string(at));
     SinkFixture f(at);
-    f.options.categories = {{.masks = {}, .chunk_max = 200}};
+    f.options.categories = {{.masks = {}, .chunk_max = 200, .compression = kCompressions[at % 3]}};
     f.options.sync_each_max = sync_each_max;
     f.restart();
     Model model(f);
@@ -139,7 +139,7 @@ TEST_P(CrashAt, any_store_write_then_recovery_keeps_committed_lines_once_and_in_
   for (uint64_t at = 1; crashed; ++at) {
     SCOPED_TRACE("store write " + std::to_string(at));
     SinkFixture f(at);
-    f.options.categories = {{.masks = {}, .chunk_max = 200}};
+    f.options.categories = {{.masks = {}, .chunk_max = 200, .compression = kCompressions[at % 3]}};
     f.options.sync_each_max = sync_each_max;
     f.restart();
     Model model(f);
@@ -213,6 +213,8 @@ void crash(SinkFixture& f, Random& random) {
   for (;;) {
     f.no_crash();
     random.chance(0.5) ? f.cut_power() : f.stop();
+    for (CategoryOptions& c : f.options.categories)
+      if (random.chance(0.3)) c.compression = kCompressions[random.below(3)];
     // Recovery may be interrupted, too.
     if (random.chance(0.4)) f.crash_after(1 + random.below(12));
     try {
@@ -231,7 +233,7 @@ TEST(FilesSink, agrees_with_a_naive_receiver_through_faults_crashes_and_wanderin
     SCOPED_TRACE("seed " + std::to_string(seed));
     SinkFixture f(seed);
     f.options.categories = {{.masks = {"b*"}, .chunk_max = 1000, .chunk_interval = 2s},
-                            {.masks = {}, .chunk_max = 150}};
+                            {.masks = {}, .chunk_max = 150, .compression = kCompressions[seed % 2]}};
     f.heals_store = true;
     f.options.sync_each_max = seed % 3 == 0 ? 32 : seed % 3 - 1;
     f.restart();

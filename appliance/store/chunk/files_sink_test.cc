@@ -98,6 +98,78 @@ TEST(FilesSink, link_never_passes_lines_that_are_not_committed) {
   EXPECT_EQ(f.link("c"), "c-2026-07-13_000003");
 }
 
+class CompressedChunks : public testing::TestWithParam<Compression> {
+ protected:
+  CompressedChunks() {
+    f.options.categories = {{.masks = {"c*"}, .chunk_max = 12, .compression = GetParam()}};
+    f.restart();
+  }
+  std::string name(int counter) { return to_file_name("c", {20260713, static_cast<uint32_t>(counter)}, GetParam()); }
+  SinkFixture f;
+};
+
+TEST_P(CompressedChunks, are_named_closed_and_read_as_what_they_hold) {
+  f.write("c", "12345\n");
+  EXPECT_EQ(f.link("c"), name(1));
+  EXPECT_EQ(unpacked(GetParam(), f.file("c", name(1))), "12345\n");
+  f.write("c", "67890\n");  // chunk_max is of lines, not of what they take
+  EXPECT_EQ(unpacked(GetParam(), f.file("c", name(1))), "12345\n67890\n");
+  f.write("c", "abc\n");
+  EXPECT_EQ(f.link("c"), name(2));
+  f.advance(6s);
+  EXPECT_EQ(f.link("c"), name(3));
+  EXPECT_EQ(f.consume("c"), "12345\n67890\nabc\n");
+}
+
+TEST_P(CompressedChunks, are_cut_to_whole_members_after_a_crash) {
+  f.write("c", "12345\n");
+  std::string committed = f.file("c", name(1));
+  f.files.crash_at(1);  // in the write
+  EXPECT_THROW(f.write("c", "67890\n"), test::SimulatedCrash);
+  f.files.no_crash();
+  f.restart();
+  f.advance(6s);
+  EXPECT_EQ(f.file("c", name(1)), committed);
+  EXPECT_EQ(f.write("c", "67890\n"), "ok");
+  f.advance(6s);
+  EXPECT_EQ(f.consume("c"), "12345\n67890\n");
+}
+
+TEST_P(CompressedChunks, go_on_under_new_names_when_the_setting_changes) {
+  f.write("c", "one\n");
+  f.advance(6s);  // an empty one waits under the old suffix
+  f.options.categories[0].compression = Compression::none;
+  f.restart();
+  f.write("c", "two\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-13_000003");
+  EXPECT_EQ(f.file("c", "c-2026-07-13_000003"), "two\n");
+  EXPECT_FALSE(f.files.exists("/srv/events/c/" + name(2))) << "consumers meet no empty chunk";
+  f.options.categories[0].compression = GetParam();
+  f.restart();
+  f.write("c", "three\n");
+  f.advance(6s);
+  EXPECT_EQ(f.consume("c"), "one\ntwo\nthree\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CompressedChunks, testing::Values(Compression::gzip, Compression::zstd));
+
+TEST(FilesSink, first_mask_that_matches_wins_for_every_setting) {
+  SinkFixture f;
+  f.options.categories = {{.masks = {"logs_*", "errors"}, .mode = FileMode::plain, .compression = Compression::gzip},
+                          {.masks = {"*_slow"}, .chunk_interval = 60s, .compression = Compression::zstd},
+                          {.masks = {"small*", "logs_*"}, .chunk_max = 5},
+                          {.masks = {"*"}, .chunk_interval = 1s}};
+  f.restart();
+  for (const char* category : {"logs_slow", "x_slow", "small_a", "other"})
+    f.write({lines_block(category, "12345\n"), lines_block(category, "67890\n")});
+  f.advance(2s);
+  EXPECT_EQ(gunzipped(f.files.content("/srv/events/logs_slow.gz")), "12345\n67890\n");
+  EXPECT_EQ(f.link("x_slow"), "x_slow-2026-07-13_000001.zst");
+  EXPECT_EQ(f.file("small_a", "small_a-2026-07-13_000001"), "12345\n");
+  EXPECT_EQ(f.link("small_a"), "small_a-2026-07-13_000002");
+  EXPECT_EQ(f.link("other"), "other-2026-07-13_000002") << "the others' interval is longer";
+}
+
 TEST(FilesSink, new_date_restarts_the_counter) {
   SinkFixture f;
   f.write("c", "a\n");
@@ -136,6 +208,49 @@ TEST(FilesSink, clock_that_steps_back_goes_on_counting) {
             "c-2026-07-13_000002 2\n"
             "c-2026-07-13_000003 2\n"
             "c_current -> c-2026-07-13_000003");
+}
+
+TEST(FilesSink, names_go_on_after_a_restart_with_an_earlier_clock_and_nothing_left) {
+  SinkFixture f;
+  f.write("c", "a\n");
+  f.advance(6s);
+  f.consume("c");
+  f.files.unlink("/srv/events/c/" + f.link("c")).value();
+  f.files.unlink("/srv/events/c/c_current").value();
+  f.wall(kNoon - 40 * kDay);
+  f.restart();  // the store alone knows
+  f.write("c", "b\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-13_000002");
+  f.stop();
+  f.store = {};
+  ASSERT_TRUE(f.start());  // the directory alone knows
+  f.write("c", "c\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-13_000003");
+}
+
+TEST(FilesSink, the_counter_runs_over_into_the_next_date_and_that_date_comes_later) {
+  SinkFixture f;
+  f.files.append("/srv/events/c/c-2026-07-13_999998", "old\n");
+  f.write("c", "last of its date\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-13_999999");
+  f.advance(6s);
+  f.write("c", "first of the next\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-14_000001");
+  f.wall(kNoon + kDay);
+  f.advance(6s);
+  f.restart();
+  f.write("c", "that date has come\n");
+  EXPECT_EQ(f.link("c"), "c-2026-07-14_000003");
+  f.advance(6s);
+  EXPECT_EQ(f.consume("c"), "old\nlast of its date\nfirst of the next\nthat date has come\n");
+}
+
+TEST(FilesSink, when_no_name_is_left_lines_wait_and_nothing_is_overwritten) {
+  SinkFixture f;
+  f.files.append("/srv/events/c/c-9999-12-31_999999", "the end\n");
+  EXPECT_EQ(f.write("c", "x\n"), "chunk.names_used_up");
+  EXPECT_EQ(f.file("c", "c-9999-12-31_999999"), "the end\n");
+  EXPECT_EQ(f.write("d", "x\n"), "ok");
 }
 
 TEST(FilesSink, chunk_dated_in_the_future_hides_nothing) {
@@ -401,12 +516,17 @@ TEST(FilesSink, full_disk_fails_the_group_leaves_no_torn_line_and_recovers) {
 
 TEST(FilesSink, reserve_is_never_eaten) {
   SinkFixture f;
-  f.options.disk_reserve = 1000;
-  f.files.capacity = 1010;
+  f.disk_reserve = 1000;
+  f.files.append("/ballast", std::string(3000, 'x'));
+  f.files.capacity = 4010;
   f.restart();
+  EXPECT_TRUE(f.sink->room());
   EXPECT_EQ(f.write("c", "123456789\n"), "ok");
+  uint64_t before = f.files.operations;
   EXPECT_EQ(f.write("c", "1\n"), "file.no_space");
-  f.advance(6s);
+  EXPECT_EQ(f.files.operations, before) << "nothing was tried";
+  EXPECT_FALSE(f.sink->room());
+  f.advance(6s);  // the chunk is closed all the same
   EXPECT_EQ(f.consume("c"), "123456789\n");
   EXPECT_EQ(f.write("c", "1\n"), "ok");
 }

@@ -13,7 +13,9 @@ namespace ph::chunk {
 namespace {
 
 constexpr char kMagic[] = {'P', 'H', 'J', 'R', 'N', 'L'};
-constexpr char kVersion = 1;
+constexpr char kVersion = 2;
+constexpr char kUncompressed = 1;  // version that knew no compression
+constexpr char kMarkVersion = 1;
 constexpr size_t kRecordHeader = 8;
 constexpr uint64_t kRecordMax = 1ull << 30;  // a group is far smaller; a length above this is damage
 
@@ -39,7 +41,7 @@ Result<std::string> read_range(port::File& file, uint64_t from, uint64_t size) {
 }  // namespace
 
 std::string encode(const JournalMark& mark) {
-  std::string out(1, kVersion);
+  std::string out(1, kMarkVersion);
   put_fixed<uint64_t>(out, mark.copied);
   put_fixed<uint64_t>(out, mark.end);
   put_fixed<uint32_t>(out, crc32c(out));
@@ -49,12 +51,12 @@ std::string encode(const JournalMark& mark) {
 Result<JournalMark> decode_journal_mark(ByteView bytes) {
   if (bytes.size() < 5 || crc32c(bytes.substr(0, bytes.size() - 4)) != load_fixed<uint32_t>(bytes.end() - 4))
     return fail(errors::damaged, "store entry of the journal");
-  if (bytes[0] > kVersion) return fail(errors::newer_version, "store entry of the journal");
+  if (bytes[0] > kMarkVersion) return fail(errors::newer_version, "store entry of the journal");
   Reader r(bytes.substr(1, bytes.size() - 5));
   JournalMark mark;
   mark.copied = r.fixed<uint64_t>();
   mark.end = r.fixed<uint64_t>();
-  if (bytes[0] != kVersion || !r.ok() || !r.at_end() || mark.copied > mark.end)
+  if (bytes[0] != kMarkVersion || !r.ok() || !r.at_end() || mark.copied > mark.end)
     return fail(errors::damaged, "store entry of the journal");
   return mark;
 }
@@ -86,8 +88,7 @@ Result<uint64_t> Journal::furthest() const {
   return position;
 }
 
-Result<> Journal::read(uint64_t from, uint64_t end,
-                       const std::function<void(std::string_view category, Slice lines)>& visit,
+Result<> Journal::read(uint64_t from, uint64_t end, const Visit& visit,
                        const std::function<void(port::File&, const std::string& name)>& keep) {
   for (auto it = segments_.begin(); it != segments_.end() && it->first < end; ++it) {
     uint64_t first = it->first;
@@ -99,6 +100,7 @@ Result<> Journal::read(uint64_t from, uint64_t end,
     bool damaged = head.size() < kHeader || !head.starts_with(ByteView(kMagic, sizeof kMagic)) ||
                    load_fixed<uint64_t>(head.data() + 8) != first;
     if (!damaged && head[6] > kVersion) return fail(errors::newer_version, path_of(first));
+    const bool uncompressed = !damaged && head[6] == kUncompressed;
     uint64_t at = first;
     while (!damaged && at < until) {
       PH_ASSIGN(std::string header, read_range(*file, kHeader + (at - first), kRecordHeader));
@@ -113,8 +115,10 @@ Result<> Journal::read(uint64_t from, uint64_t end,
         uint32_t crc = crc32c(record.view(), crc32c(ByteView(header).substr(4)));
         Reader r(record.view());
         ByteView category = r.sized();
-        if (record.size() == length && crc == load_fixed<uint32_t>(header.data()) && r.ok()) {
-          visit(category, record.sub(record.size() - r.rest().size()));
+        auto how = uncompressed ? Compression::none : static_cast<Compression>(r.fixed<uint8_t>());
+        bool known = std::ranges::find(kCompressions, how) != std::end(kCompressions);
+        if (record.size() == length && crc == load_fixed<uint32_t>(header.data()) && r.ok() && known) {
+          visit(category, how, record.sub(record.size() - r.rest().size()));
         } else {
           ++damaged_;
           keep(*file, it->second);
@@ -155,22 +159,24 @@ Result<> Journal::begin(uint64_t end) {
   return begin_segment(end);
 }
 
-Result<> Journal::append(std::string_view category, const std::vector<Slice>& lines, std::string& buffer) {
+Result<> Journal::append(std::string_view category, Compression how, const std::vector<Slice>& bytes,
+                         std::string& buffer) {
   std::string head;
   put_sized(head, category);
+  head.push_back(static_cast<char>(how));
   uint64_t length = head.size();
-  for (const Slice& s : lines) length += s.size();
+  for (const Slice& s : bytes) length += s.size();
   PH_ASSERT(length < kRecordMax, "a group is bounded by its callers' windows");
   std::string fixed;
   put_fixed<uint32_t>(fixed, static_cast<uint32_t>(length));
   uint32_t crc = crc32c(head, crc32c(fixed));
-  for (const Slice& s : lines) crc = crc32c(s.view(), crc);
+  for (const Slice& s : bytes) crc = crc32c(s.view(), crc);
   std::string record;
   put_fixed<uint32_t>(record, crc);
   record.append(fixed).append(head);
   GatheredWrite out(*file_, kHeader + (at_ - first_), buffer);
   PH_TRY(out.add(record));
-  for (const Slice& s : lines) PH_TRY(out.add(s.view()));
+  for (const Slice& s : bytes) PH_TRY(out.add(s.view()));
   PH_TRY(out.finish());
   at_ += kRecordHeader + length;
   return {};

@@ -5,14 +5,15 @@
 // by the position of their first record, 16 hex digits; a segment ends where the next one begins. What lies behind the
 // committed end, which the store keeps, never happened.
 //
-// Segment file, version 1 (fixed integers are little-endian):
-//   8 bytes  "PHJRNL", version (1), 0        a newer version: the sink refuses to open, chunk.newer_version
+// Segment file, version 2 (fixed integers are little-endian; version 1, which knew no compression, is read as well):
+//   8 bytes  "PHJRNL", version (2), 0        a newer version: the sink refuses to open, chunk.newer_version
 //   u64      position of the first record
 //   records, each:
 //     u32    CRC-32C of the rest of the record
 //     u32    number of bytes that follow
 //     sized  category
-//     rest   whole lines
+//     u8     compression of its file (compressor.h)
+//     rest   bytes as they go to the file: whole lines, or one member or frame that holds them
 // A damaged record below the committed end is skipped when its length leads to the next one, counted and logged; the
 // segment is kept aside as it is. With a damaged length the rest of the range is lost to the copy, not to the disk.
 //
@@ -59,13 +60,14 @@ class Journal {
   Result<> open(std::optional<uint64_t> end);
   /// A position behind everything that any segment holds.
   Result<uint64_t> furthest() const;
+  using Visit = std::function<void(std::string_view category, Compression how, Slice bytes)>;
   /// Visits the records in [from, committed end), in order. Segments with damage are given to `keep`, once each.
-  Result<> read(uint64_t from, uint64_t end, const std::function<void(std::string_view category, Slice lines)>& visit,
+  Result<> read(uint64_t from, uint64_t end, const Visit& visit,
                 const std::function<void(port::File&, const std::string& name)>& keep);
 
   /// Begins a group at the committed end; what an earlier group left behind it is written over.
   Result<> begin(uint64_t end);
-  Result<> append(std::string_view category, const std::vector<Slice>& lines, std::string& buffer);
+  Result<> append(std::string_view category, Compression how, const std::vector<Slice>& bytes, std::string& buffer);
   /// Makes the group durable and gives its end.
   Result<uint64_t> sync();
   /// The bytes behind the committed end can't be trusted any more: the next group begins a new segment.

@@ -7,9 +7,9 @@
 namespace ph::chunk {
 namespace {
 
-uint64_t size_of(const std::vector<Slice>& lines) {
+uint64_t size_of(const std::vector<Slice>& bytes) {
   uint64_t sum = 0;
-  for (const Slice& s : lines) sum += s.size();
+  for (const Slice& s : bytes) sum += s.size();
   return sum;
 }
 
@@ -37,11 +37,11 @@ Result<> PlainWriter::open(const std::function<PlainCategory&(std::string_view n
   if (!attempted_) return {};
   return journal_.read(
       mark_.copied, mark_.end,
-      [&](std::string_view name, Slice lines) {
+      [&](std::string_view name, Compression how, Slice bytes) {
         PlainCategory* c = &category(name);
         auto it = std::find_if(backlog_.begin(), backlog_.end(), [&](const Copy& b) { return b.category == c; });
-        if (it == backlog_.end()) it = backlog_.insert(it, Copy{c, {}, {}, {}, {}});
-        it->lines.push_back(std::move(lines));
+        if (it == backlog_.end()) it = backlog_.insert(it, Copy{.category = c, .compression = how, .bytes = {}});
+        it->bytes.push_back(std::move(bytes));
       },
       [&](port::File& file, const std::string& name) {
         if (auto stat = file.stat()) cut_.save(file, 0, stat->size, "journal-" + name);
@@ -70,10 +70,26 @@ Result<> PlainWriter::flush(std::vector<PlainWork>& group) {
 
 Result<> PlainWriter::append(std::vector<PlainWork>& group) {
   PH_TRY(journal_.begin(mark_.end));
-  for (const PlainWork& work : group) PH_TRY(journal_.append(work.category->name, work.lines, buffer_));
+  for (PlainWork& work : group) {
+    PH_TRY(compress(work));
+    PH_TRY(journal_.append(work.category->name, work.category->compression, work.lines, buffer_));
+  }
   PH_ASSIGN(next_mark_.end, journal_.sync());
   journaled_ = std::move(group);
   wrote_ = true;
+  return {};
+}
+
+/// Its lines become the member or frame that holds them.
+Result<> PlainWriter::compress(PlainWork& work) {
+  if (work.category->compression == Compression::none) return {};
+  std::string member;
+  PH_TRY(compressor_.member(work.category->compression, work.lines, [&](ByteView piece) {
+    member.append(piece);
+    return Result<>();
+  }));
+  work.lines.clear();
+  work.lines.emplace_back(std::move(member));
   return {};
 }
 
@@ -93,7 +109,9 @@ bool PlainWriter::committed() {
     attempted_ = false;
   }
   bool owed = !journaled_.empty();
-  for (PlainWork& work : journaled_) backlog_.push_back({work.category, std::move(work.lines), {}, {}, {}});
+  for (PlainWork& work : journaled_)
+    backlog_.push_back(
+        {.category = work.category, .compression = work.category->compression, .bytes = std::move(work.lines)});
   journaled_.clear();
   wrote_ = copied_ = false;
   return owed;
@@ -141,9 +159,10 @@ Result<> PlainWriter::copy_backlog() {
 
 Result<> PlainWriter::resolve(Copy& copy, port::WriteBatch& assignments) {
   const PlainCategory& c = *copy.category;
-  copy.path = c.path;
-  PH_ASSIGN(auto named, files_.stat(c.path));
-  if (!c.stored) return assign(copy, named.has_value(), assignments);
+  copy.path = c.path(copy.compression);
+  PH_ASSIGN(auto named, files_.stat(copy.path));
+  // The settings changed: what was written so far lies in another file.
+  if (!c.stored || c.stored->compression != copy.compression) return assign(copy, named.has_value(), assignments);
   copy.to = *c.stored;
   bool same = named && id_of(*named) == c.stored->file;
   if (same && named->size >= c.stored->offset) {
@@ -164,14 +183,13 @@ Result<> PlainWriter::resolve(Copy& copy, port::WriteBatch& assignments) {
 
 /// The lines go to the end of what stands under the name now, or to a new file.
 Result<> PlainWriter::assign(Copy& copy, bool exists, port::WriteBatch& assignments) {
-  PH_ASSIGN(auto file, files_.open(copy.category->path, port::OpenMode::write_create));
+  PH_ASSIGN(auto file, files_.open(copy.path, port::OpenMode::write_create));
   PH_ASSIGN(port::FileStat stat, file->stat());
   if (!exists) {
     PH_TRY(sync_.file(*file));
     ++counters_.files;
   }
-  copy.path = copy.category->path;
-  copy.to = {id_of(stat), stat.size};
+  copy.to = {id_of(stat), stat.size, copy.compression};
   open_.adopt(copy.path, std::move(file));
   assignments.put(category_key(copy.category->name), encode(CategoryEntry(copy.to)));
   return {};
@@ -192,13 +210,13 @@ Result<> PlainWriter::write(Copy& copy) {
   PH_ASSIGN(port::File * file, open_.existing(copy.path, copy.to.file));
   if (!file) return fail(port::file_errors::not_found, copy.path);
   GatheredWrite out(*file, copy.to.offset, buffer_);
-  for (const Slice& s : copy.lines) PH_TRY(out.add(s.view()));
+  for (const Slice& s : copy.bytes) PH_TRY(out.add(s.view()));
   PH_TRY(out.finish());
   if (Result<> synced = sync_.file(*file); !synced) {
     open_.close(copy.path);
     return synced;
   }
-  copy.after = {copy.to.file, copy.to.offset + size_of(copy.lines)};
+  copy.after = {copy.to.file, copy.to.offset + size_of(copy.bytes), copy.compression};
   return {};
 }
 

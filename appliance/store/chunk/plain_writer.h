@@ -7,6 +7,9 @@
 // So a crash at any point makes the same bytes be written again at the same place: the file is never cut and no line
 // comes twice. What is not copied yet is one group at most: while copying fails, new lines are refused.
 //
+// A compressed log is a row of gzip members or zstd frames, one a group. They are made before they go to the journal,
+// so that what is written again is the same bytes whatever library or settings a later start has.
+//
 // Files are known by identity, not by name. When the file of that name is another one (rotated away), is missing, or is
 // shorter than what was written (copied and truncated), the lines go to what stands there now, at its end. When a copy
 // may have been half done in the file that went away, it is completed there, wherever that lies in the directory; if it
@@ -26,13 +29,17 @@ namespace ph::chunk {
 
 struct PlainCategory {
   std::string name;
-  std::string path;                  // its file
+  std::string base;  // <directory>/<name>: its file but for the suffix
+  Compression compression = Compression::none;
   std::optional<PlainEntry> stored;  // where the next byte goes
+
+  std::string path(Compression how) const { return base + std::string(suffix_of(how)); }
+  std::string path() const { return path(compression); }
 };
 
 struct PlainWork {
   PlainCategory* category = nullptr;
-  std::vector<Slice> lines;
+  std::vector<Slice> lines;  // as they go to the file, once they are in the journal
 };
 
 struct PlainCounters {
@@ -43,12 +50,13 @@ struct PlainCounters {
 
 class PlainWriter {
  public:
-  PlainWriter(port::Files& files, port::KeyedStore& store, OpenFiles& open_files, CutBytes& cut, std::string directory,
-              std::string journal_directory, size_t sync_each_max)
+  PlainWriter(port::Files& files, port::KeyedStore& store, OpenFiles& open_files, CutBytes& cut, Compressor& compressor,
+              std::string directory, std::string journal_directory, size_t sync_each_max)
       : files_(files),
         store_(store),
         open_(open_files),
         cut_(cut),
+        compressor_(compressor),
         directory_(std::move(directory)),
         sync_(files, directory_, sync_each_max),
         journal_(files, std::move(journal_directory)) {}
@@ -71,10 +79,11 @@ class PlainWriter {
  private:
   struct Copy {
     PlainCategory* category = nullptr;
-    std::vector<Slice> lines;
-    std::string path;  // where the file lies; usually category->path
-    PlainEntry to;
-    PlainEntry after;
+    Compression compression = Compression::none;
+    std::vector<Slice> bytes;
+    std::string path = {};  // where the file lies; usually category->path(compression)
+    PlainEntry to = {};
+    PlainEntry after = {};
   };
   Result<> ask_store();
   Result<> copy_backlog();
@@ -83,11 +92,13 @@ class PlainWriter {
   Result<std::optional<std::string>> find(FileId id, uint64_t size_min);
   Result<> write(Copy& copy);
   Result<> append(std::vector<PlainWork>& group);
+  Result<> compress(PlainWork& work);
 
   port::Files& files_;
   port::KeyedStore& store_;
   OpenFiles& open_;
   CutBytes& cut_;
+  Compressor& compressor_;
   std::string directory_;
   GroupSync sync_;
   Journal journal_;

@@ -192,7 +192,9 @@ TEST(PlainLogLife, agrees_with_a_naive_log_through_rotations_faults_and_crashes)
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     SinkFixture f(seed);
-    f.options.categories = {{.masks = {}, .mode = FileMode::plain}};
+    const Compression how = kCompressions[seed % 3];
+    const std::string name = "/srv/events/log" + std::string(suffix_of(how));
+    f.options.categories = {{.masks = {}, .mode = FileMode::plain, .compression = how}};
     f.options.sync_each_max = seed % 2 ? 32 : 0;
     f.restart();
     Random random(seed * 131);
@@ -200,8 +202,8 @@ TEST(PlainLogLife, agrees_with_a_naive_log_through_rotations_faults_and_crashes)
     std::vector<std::string> rotated;
     auto all = [&] {
       std::string out;
-      for (const std::string& path : rotated) out += f.files.content(path);
-      return out + f.files.content("/srv/events/log");
+      for (const std::string& path : rotated) out += unpacked(how, f.files.content(path)).value_or("<not whole>");
+      return out + unpacked(how, f.files.content(name)).value_or("<not whole>");
     };
     auto write = [&] {
       std::string lines = "line " + std::to_string(batches.size()) + std::string(random.below(900), '.') + "\n";
@@ -212,10 +214,10 @@ TEST(PlainLogLife, agrees_with_a_naive_log_through_rotations_faults_and_crashes)
       try {
         switch (random.below(12)) {
           case 0: {
-            if (!f.files.exists("/srv/events/log")) break;
+            if (!f.files.exists(name)) break;
             f.no_crash();
             rotated.push_back("/srv/events/log." + std::to_string(rotated.size()));
-            f.files.rename("/srv/events/log", rotated.back()).value();
+            f.files.rename(name, rotated.back()).value();
             f.files.sync_directory("/srv/events").value();
             break;
           }
@@ -281,7 +283,8 @@ class JournalFile : public testing::Test {
     j.begin(0).value();
     for (int i = 0; i < 5; ++i) {
       starts.push_back(files.content(kPath).size());
-      j.append("cat" + std::to_string(i), {Slice("line " + std::to_string(i) + "\n")}, buffer).value();
+      j.append("cat" + std::to_string(i), Compression::none, {Slice("line " + std::to_string(i) + "\n")}, buffer)
+          .value();
     }
     end = j.sync().value();
   }
@@ -291,7 +294,8 @@ class JournalFile : public testing::Test {
     std::vector<std::string> out;
     kept = 0;
     Result<> r = j.read(
-        from, end, [&](std::string_view c, Slice s) { out.push_back(std::string(c) + ":" + std::string(s.view())); },
+        from, end,
+        [&](std::string_view c, Compression, Slice s) { out.push_back(std::string(c) + ":" + std::string(s.view())); },
         [&](port::File&, const std::string&) { ++kept; });
     if (!r) out.push_back(std::string(r.error().code.name()));
     return out;
@@ -349,9 +353,52 @@ TEST_F(JournalFile, cut_short_anywhere_gives_the_records_before_the_cut) {
   }
 }
 
+TEST_F(JournalFile, of_the_version_before_compression_is_read) {
+  // The same segment without the byte that says how the lines are compressed.
+  std::string old = files.inode(kPath)->bytes.substr(0, Journal::kHeader);
+  old[6] = 1;
+  for (int i = 0; i < 5; ++i) {
+    std::string rest;
+    put_sized(rest, "cat" + std::to_string(i));
+    rest += "line " + std::to_string(i) + "\n";
+    std::string length;
+    put_fixed<uint32_t>(length, static_cast<uint32_t>(rest.size()));
+    put_fixed<uint32_t>(old, crc32c(rest, crc32c(length)));
+    old += length + rest;
+  }
+  end = old.size() - Journal::kHeader;
+  files.inode(kPath)->bytes = old;
+  EXPECT_THAT(read(), testing::ElementsAre("cat0:line 0\n", "cat1:line 1\n", "cat2:line 2\n", "cat3:line 3\n",
+                                           "cat4:line 4\n"));
+}
+
 TEST_F(JournalFile, of_a_newer_version_is_refused) {
-  files.inode(kPath)->bytes[6] = 2;
+  files.inode(kPath)->bytes[6] = 3;
   EXPECT_THAT(read(), testing::ElementsAre("chunk.newer_version"));
+}
+
+TEST_F(PlainLog, of_another_compression_goes_to_another_file) {
+  write("one\n");
+  for (Compression how : {Compression::gzip, Compression::zstd, Compression::none}) {
+    f.options.categories[0].compression = how;
+    f.restart();
+    EXPECT_EQ(write("two\n"), "ok");
+    EXPECT_EQ(write("three\n"), "ok");
+    f.advance(2s);
+  }
+  EXPECT_EQ(log(), "one\ntwo\nthree\n");
+  EXPECT_EQ(gunzipped(log("errors.gz")), "two\nthree\n");
+  EXPECT_EQ(unzstd(log("errors.zst")), "two\nthree\n");
+}
+
+TEST_F(PlainLog, whose_file_is_that_of_another_category_is_refused) {
+  f.options.categories = {{.masks = {"*.gz"}, .mode = FileMode::plain},
+                          {.masks = {}, .mode = FileMode::plain, .compression = Compression::gzip}};
+  f.restart();
+  EXPECT_EQ(write("one\n"), "ok");
+  EXPECT_EQ(f.write("errors.gz", "two\n"), "its file is that of another category");
+  EXPECT_EQ(f.write("others.gz", "three\n"), "ok");
+  EXPECT_EQ(gunzipped(log("errors.gz")), "one\n");
 }
 
 TEST_F(PlainLog, damaged_journal_position_overwrites_nothing_and_goes_on) {

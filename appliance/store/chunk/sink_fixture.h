@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "store/chunk/chunk_name.h"
 #include "store/chunk/files_sink.h"
+#include "store/chunk/unpacked.h"
 #include "support/manual_loop.h"
 #include "support/memory_files.h"
 #include "support/memory_store.h"
@@ -45,7 +46,9 @@ class SinkFixture {
   std::unique_ptr<test::ManualLoop> loop;
   std::unique_ptr<test::ManualDisk> disk;
   std::unique_ptr<commit::Committer> committer;
+  std::unique_ptr<commit::DiskFloor> floor;
   std::unique_ptr<FilesSink> sink;
+  uint64_t disk_reserve = 0;  // 0: none
   std::string start_error;
 
   bool start() {
@@ -54,6 +57,8 @@ class SinkFixture {
     loop->set_wall(last);
     disk = std::make_unique<test::ManualDisk>(*loop);
     committer = std::make_unique<commit::Committer>(*loop, *disk, store);
+    if (disk_reserve > 0) floor = std::make_unique<commit::DiskFloor>(*loop, files, options.directory, disk_reserve);
+    options.floor = floor.get();
     auto opened = FilesSink::open(options, *loop, files, store, *committer);
     start_error = opened ? "" : opened.error().to_string();
     if (opened) sink = std::move(*opened);
@@ -149,7 +154,7 @@ class SinkFixture {
     auto fault = std::exchange(files.fault, nullptr);
     files.no_crash();
     for (const std::string& name : taken) {
-      out += file(category, name);
+      out += unpacked(compression_of(name), file(category, name)).value_or("<not whole>");
       files.unlink(directory + "/" + name).value();
     }
     if (!taken.empty()) files.sync_directory(directory).value();

@@ -6,18 +6,26 @@
 #include "base/log.h"
 
 namespace ph::commit {
+namespace {
+
+constexpr uint64_t kStoreCopies = 3;  // journal, log and table
+
+}  // namespace
 
 struct Committer::Group {
   std::vector<Participant*> participants;
   std::vector<Request> requests;
   port::WriteBatch entries;
+  std::vector<Growth> growth;  // one a file system
   Result<> outcome;
   bool flushed = false;
   Result<> stored;
 
   void write(port::KeyedStore& store) {
+    for (const Growth& g : growth)
+      if (outcome) outcome = g.floor->admit(g.bytes);
     for (Participant* p : participants)
-      if (outcome = p->flush(); !outcome) break;
+      if (outcome) outcome = p->flush();
     if (!outcome) entries = {};
     if (outcome)
       for (Participant* p : participants) p->add_flushed(entries);
@@ -25,6 +33,24 @@ struct Committer::Group {
       if (outcome || r.alone) entries.append(std::move(r.entries));
     flushed = true;
     store_entries(store);
+  }
+
+  void grow(DiskFloor* floor, uint64_t bytes) {
+    if (!floor || bytes == 0) return;
+    auto it = std::ranges::find(growth, floor, &Growth::floor);
+    if (it == growth.end())
+      growth.push_back({floor, bytes});
+    else
+      it->bytes += bytes;
+  }
+  uint64_t entry_bytes() const {
+    uint64_t sum = 0;
+    auto add = [&sum](const port::WriteBatch& batch) {
+      for (const auto& e : batch.entries()) sum += e.key.size() + (e.value ? e.value->size() : 0);
+    };
+    add(entries);
+    for (const Request& r : requests) add(r.entries);
+    return sum;
   }
 
   void store_entries(port::KeyedStore& store) { stored = entries.empty() ? Result<>() : store.write(entries, true); }
@@ -35,8 +61,8 @@ struct Committer::Group {
   }
 };
 
-Committer::Committer(port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store)
-    : loop_(loop), disk_(disk), store_(store), retry_(loop.make_timer()) {}
+Committer::Committer(port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store, DiskFloor* store_floor)
+    : loop_(loop), disk_(disk), store_(store), store_floor_(store_floor), retry_(loop.make_timer()) {}
 
 Committer::~Committer() {
   *alive_ = false;
@@ -74,7 +100,12 @@ std::shared_ptr<Committer::Group> Committer::gather() {
   auto group = std::make_shared<Group>();
   group->requests.swap(requests_);
   group->participants.swap(dirty_);
-  for (Participant* p : group->participants) p->begin(group->entries);
+  for (Participant* p : group->participants) {
+    p->begin(group->entries);
+    const Growth g = p->growth();
+    group->grow(g.floor, g.bytes);
+  }
+  if (!group->growth.empty()) group->grow(store_floor_, kStoreCopies * group->entry_bytes());
   return group;
 }
 

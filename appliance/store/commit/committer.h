@@ -9,6 +9,8 @@
 // A group succeeds or fails whole, and a failed one takes with it what was asked for while it was being written: later
 // entries build on earlier ones (a stream's ranges, a cursor), so none may become durable without those before it.
 // Nothing of a failed group was acknowledged; files are rolled back to what the store says.
+// A group that would take of a disk's reserve fails so, before a byte of it is written (disk_floor.h); entries alone
+// are no growth: cursors move, and by that a full disk empties.
 // The store's own write is no such failure: what it refused may yet turn out durable (its log is read again), so it is
 // made again, every kStoreRetry, until it is taken. Until then nothing is acknowledged: that is the back-pressure.
 //
@@ -23,14 +25,24 @@
 #include "base/result.h"
 #include "port/keyed_store.h"
 #include "port/loop.h"
+#include "store/commit/disk_floor.h"
 
 namespace ph::commit {
+
+/// What a flush() will add to a file system.
+struct Growth {
+  DiskFloor* floor = nullptr;
+  uint64_t bytes = 0;
+};
 
 class Participant {
  public:
   virtual ~Participant() = default;
   /// Loop: moves what is pending aside for flush(), and adds the store entries that make it count.
   virtual void begin(port::WriteBatch& entries) = 0;
+  /// Loop, right after begin(): what taking in what was set aside costs. If that would take of the reserve, the group
+  /// fails before anything is written. Housekeeping and deletions are no growth.
+  virtual Growth growth() const { return {}; }
   /// Disk thread: writes and syncs what begin() set aside. On failure nothing of it may count.
   virtual Result<> flush() = 0;
   /// Disk thread, after a successful flush(): adds entries that begin() could not know (the inode of a new file).
@@ -43,7 +55,8 @@ class Participant {
 class Committer {
  public:
   static constexpr Duration kStoreRetry = std::chrono::seconds(1);
-  Committer(port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store);
+  /// `store_floor`, where the store lies: what goes there together with growth counts as growth.
+  Committer(port::Loop& loop, port::DiskQueue& disk, port::KeyedStore& store, DiskFloor* store_floor = nullptr);
   ~Committer();
 
   /// Says that `participant` has pending writes. Idempotent within a group.
@@ -77,6 +90,7 @@ class Committer {
   port::Loop& loop_;
   port::DiskQueue& disk_;
   port::KeyedStore& store_;
+  DiskFloor* store_floor_;
   std::vector<Participant*> dirty_;
   std::vector<Request> requests_;
   bool busy_ = false;

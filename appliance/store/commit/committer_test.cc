@@ -56,6 +56,41 @@ TEST_F(CommitterTest, puts_everything_asked_for_in_one_turn_into_one_synced_writ
   EXPECT_TRUE(stored("size/a") && stored("size/b") && stored("x") && stored("y") && stored("z"));
 }
 
+TEST_F(CommitterTest, what_would_take_of_the_reserve_is_not_written_and_entries_alone_are) {
+  test::MemoryFiles files;
+  files.capacity = 4000;
+  files.append("/ballast", std::string(3000, 'x'));
+  DiskFloor floor(loop, files, "/", 500);
+  struct Growing : FakeParticipant {
+    using FakeParticipant::FakeParticipant;
+    DiskFloor* floor = nullptr;
+    bool tried = false;
+    Growth growth() const override { return {floor, static_cast<uint64_t>(flushed)}; }
+    Result<> flush() override {
+      tried = true;
+      return {};
+    }
+  } a("a"), b("b");
+  a.floor = b.floor = &floor;
+  a.pending = b.pending = 300;  // each fits, both do not
+  ask({&a}, "x");
+  ask({&b}, "y");
+  port::WriteBatch alone;
+  alone.put("alone", "1");
+  committer.request_alone(std::move(alone), [this] { done.push_back("alone"); });
+  loop.run_posted();
+  EXPECT_EQ(done, (std::vector<std::string>{"x failed", "y failed", "alone"}));
+  EXPECT_FALSE(a.tried || b.tried || stored("x"));
+  EXPECT_TRUE(stored("alone"));
+  ask({}, "cursor");
+  loop.run_posted();
+  a.pending = 300;
+  ask({&a}, "x");
+  loop.run_posted();
+  EXPECT_EQ(done.back(), "x ok");
+  EXPECT_TRUE(stored("cursor") && stored("x"));
+}
+
 TEST_F(CommitterTest, a_failed_participant_fails_the_whole_group) {
   FakeParticipant good("good"), bad("bad");
   bad.fails = true;

@@ -181,6 +181,60 @@ Result<> DeadLetterFiles::write(const std::string& name, Route& route, ByteView 
   return {};
 }
 
+Result<> DeadLetterFiles::forget(const std::string& name, const std::set<std::string>& ids) {
+  if (auto fault = event::category_fault(name); !fault.empty()) return fail(errors::bad_route, std::string(fault));
+  PH_ASSIGN(auto old, old_files(files_, directory_, name));
+  for (const OldFile& file : old) PH_TRY(forget_in(file.name, ids));
+  // Ours is opened again with the next letter; what it holds is another file then.
+  if (auto route = routes_.find(name); route != routes_.end()) {
+    route->second.file.reset();
+    route->second.size = 0;
+  }
+  return forget_in(name + ".log", ids);
+}
+
+Result<> DeadLetterFiles::forget_in(const std::string& name, const std::set<std::string>& ids) {
+  const std::string path = directory_ + "/" + name, fresh = path + ".new";
+  auto file = files_.open(path, port::OpenMode::read);
+  if (!file && file.error().code == port::file_errors::not_found) return {};
+  if (!file) return std::unexpected(file.error());
+  PH_ASSIGN(auto stat, (*file)->stat());
+  PH_ASSIGN(auto bytes, read_from(**file, 0, stat.size));
+  std::string kept;
+  size_t at = 0;
+  scan_frames(bytes, [&](uint64_t offset, const Slice& body) {
+    auto letter = port::decode_dead_letter(body);
+    if (!letter || !ids.contains(letter_id(*letter))) return true;
+    kept.append(bytes.view().substr(at, offset - at));
+    at = offset + kFrameHeader + body.size();
+    return true;
+  });
+  if (at == 0) return {};
+  kept.append(bytes.view().substr(at));
+  if (kept.empty()) {
+    PH_TRY(files_.unlink(path));
+    return files_.sync_directory(directory_);
+  }
+  PH_ASSIGN(auto to, files_.open(fresh, port::OpenMode::write_create));
+  PH_TRY(to->truncate(0));
+  PH_TRY(to->write_at(0, kept));
+  PH_TRY(to->sync());
+  PH_TRY(files_.rename(fresh, path));
+  return files_.sync_directory(directory_);
+}
+
+std::string letter_id(const port::DeadLetter& l) {
+  std::string key;
+  for (ByteView part : {ByteView(l.route), ByteView(l.target)}) put_sized(key, part);
+  for (uint64_t n : {l.stream.value, l.first, l.last}) put_key(key, n);
+  uint64_t hash = 0xCBF29CE484222325;
+  for (unsigned char c : key) hash = (hash ^ c) * 0x100000001B3;
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (int shift = 60; shift >= 0; shift -= 4) out += kDigits[hash >> shift & 15];
+  return out;
+}
+
 Result<> DeadLetterFiles::rotate(const std::string& name, Route& route) {
   PH_ASSIGN(auto old, old_files(files_, directory_, name));
   uint64_t number = old.empty() ? 1 : old.back().number + 1;

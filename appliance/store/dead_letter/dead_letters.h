@@ -18,6 +18,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,11 +40,15 @@ class DeadLetterFiles final : public port::DeadLetters {
 
   /// Errors: file.*, dead_letter.bad_route for a route whose name cannot be a file's.
   Result<> append(const std::vector<port::DeadLetter>& letters) override;
+  /// Takes the letters with these ids (letter_id) out of the route's files, durably: each file that has one is replaced
+  /// by rename. What belongs to no whole frame stays. Ids that are not there are fine. Errors: file.*
+  Result<> forget(const std::string& route, const std::set<std::string>& ids);
 
  private:
   struct Route;
   Result<Route*> open(const std::string& route);
   Result<> write(const std::string& name, Route& route, ByteView frames);
+  Result<> forget_in(const std::string& name, const std::set<std::string>& ids);
   Result<> rotate(const std::string& name, Route& route);
   std::string path(const std::string& route) const { return directory_ + "/" + route + ".log"; }
 
@@ -52,6 +57,9 @@ class DeadLetterFiles final : public port::DeadLetters {
   uint64_t file_bytes_;
   std::map<std::string, Route> routes_;
 };
+
+/// By what a letter is called: 16 hex digits, of its route, target, stream and positions.
+std::string letter_id(const port::DeadLetter& letter);
 
 /// A letter as it lies on disk.
 struct Found {

@@ -54,6 +54,46 @@ TEST_F(DeadLetterTest, are_durable_when_append_returns_and_listed_per_route) {
   EXPECT_EQ(*routes_with_letters(files, kDir), (std::vector<std::string>{"other", "r"}));
 }
 
+TEST_F(DeadLetterTest, forgotten_letters_are_gone_durably_and_the_others_stay_as_they_are) {
+  ASSERT_TRUE(letters->append({letter(1), letter(2), letter(3), letter(9, "other")}));
+  ASSERT_TRUE(letters->forget("r", {letter_id(letter(2)), "0123456789abcdef"}));
+  files.cut_power();
+  EXPECT_EQ(firsts(), (std::vector<uint64_t>{1, 3}));
+  EXPECT_EQ(firsts("other"), (std::vector<uint64_t>{9}));
+  ASSERT_TRUE(letters->append({letter(4)}));
+  EXPECT_EQ(firsts(), (std::vector<uint64_t>{1, 3, 4})) << "into the file as it is now";
+  ASSERT_TRUE(letters->append({letter(2)}));
+  EXPECT_EQ(firsts(), (std::vector<uint64_t>{1, 3, 4})) << "a repeated one is not back";
+  ASSERT_TRUE(letters->forget("r", {letter_id(letter(1)), letter_id(letter(3)), letter_id(letter(4))}));
+  EXPECT_EQ(*routes_with_letters(files, kDir), (std::vector<std::string>{"other"}));
+}
+
+TEST_F(DeadLetterTest, letters_are_forgotten_in_old_files_and_damaged_bytes_are_kept) {
+  open(100);
+  for (uint64_t n = 1; n <= 6; ++n) ASSERT_TRUE(letters->append({letter(n)}));
+  auto inode = files.inode(kDir + "/r.log.2");
+  ASSERT_TRUE(inode);
+  inode->bytes += "stray";
+  uint64_t stray = 0;
+  const auto before = firsts("r", &stray);
+  EXPECT_EQ(stray, 5u);
+  ASSERT_TRUE(letters->forget("r", {letter_id(letter(1)), letter_id(letter(2))}));
+  EXPECT_EQ(firsts("r", &stray), (std::vector<uint64_t>{3, 4, 5, 6}));
+  EXPECT_EQ(stray, 5u);
+}
+
+TEST_F(DeadLetterTest, an_id_is_of_route_target_stream_and_positions) {
+  std::set<std::string> ids;
+  for (uint64_t n = 1; n <= 3; ++n)
+    for (const char* route : {"r", "s"}) ids.insert(letter_id(letter(n, route)));
+  EXPECT_EQ(ids.size(), 6u);
+  auto moved = letter(1);
+  moved.target = "other";
+  EXPECT_TRUE(ids.insert(letter_id(moved)).second);
+  moved.at = from_unix_ms(5);
+  EXPECT_FALSE(ids.insert(letter_id(moved)).second);
+}
+
 TEST_F(DeadLetterTest, a_repeated_letter_is_written_once_also_after_a_restart) {
   ASSERT_TRUE(letters->append({letter(1), letter(1)}));
   ASSERT_TRUE(letters->append({letter(1)}));

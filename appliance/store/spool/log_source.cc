@@ -41,7 +41,9 @@ LogSource::LogSource(LogSourceOptions options, SegmentLog& log, LogRetention& re
       dead_letters_(dead_letters),
       persist_timer_(loop.make_timer()),
       retry_timer_(loop.make_timer()),
-      stream_timer_(loop.make_timer()) {}
+      stream_timer_(loop.make_timer()),
+      ages_timer_(loop.make_timer()),
+      ages_(options_.keep.value_or(Duration::max())) {}
 
 LogSource::~LogSource() {
   *alive_ = false;
@@ -68,6 +70,15 @@ Result<> LogSource::load() {
     state_.settled = log_.durable_end();
     state_.events = log_.durable_events();
   }
+  // What of a drop is on disk still; by the same measure as the queue is, which it is taken from.
+  settled_byte_ = log_.end_byte() - log_.bytes_from(state_.settled);
+  for (Drop& d : state_.drops) {
+    d.staged = d.durable = d.earlier = true;
+    d.end_byte = log_.end_byte() - log_.bytes_from(d.last);
+    d.bytes = log_.bytes_from(d.first) - log_.bytes_from(d.last);
+  }
+  known_end_ = log_.durable_end();
+  known_end_byte_ = log_.end_byte();
   PH_ASSIGN(auto stream, store_.get(key("stream")));
   port::WriteBatch batch;  // not synced: nothing leaves before will_use(), which is
   if (!stream || !decode_stream(*stream)) {
@@ -76,13 +87,21 @@ Result<> LogSource::load() {
     batch.put(key("stream"), encode_stream());
   }
   batch.put(key("cursor"), encode(state_));
+  PH_ASSIGN(auto waited, store_.get(key("waited")));
+  if (waited && options_.keep && !ages_.decode(*waited, loop_.now()))
+    log_warn("spool_ages_lost", {{"route", options_.route}, {"target", options_.target}});
+  if (waited && !options_.keep) batch.remove(key("waited"));
   PH_TRY(store_.write(batch, false));
   PH_TRY(load_letters());
   durable_settled_ = state_.settled;
   rewind();
-  watch_ = log_.watch([this] { wake(); });
+  watch_ = log_.watch([this] {
+    drop_surplus();
+    wake();
+  });
   persisted(true, state_);
   retention_.far_reported(options_.target, far_);
+  drop_surplus();  // the bound, or `keep`, may be another one than before
   return {};
 }
 
@@ -123,6 +142,7 @@ std::vector<port::OpenStream> LogSource::open_streams() {
 
 void LogSource::rewind() {
   out_.clear();
+  drop_wanted_ = false;
   handed_out_ = state_.settled;
   handed_events_ = state_.events;
   cursor_.reset();
@@ -167,12 +187,12 @@ void LogSource::hand_out(const Record& r, std::string& packed, uint64_t& events)
 }
 
 void LogSource::hand_out_drop(const Drop& d, std::string& packed) {
+  drop_wanted_ = false;
   WallTime at = out_.empty() ? WallTime{} : out_.back().accepted_at;
   pack(packed, d.last - d.first, gap_block(d.first, d.last, d.events, log_.epoch(), at).view());
   handed_out_ = d.last;
   handed_events_ += d.events;
-  uint64_t end_byte = d.end_byte != 0 ? d.end_byte : log_.end_byte() - log_.bytes_from(d.last);
-  out_.push_back({d.last, handed_events_, d.events, end_byte, at, Fate::dropped});
+  out_.push_back({d.last, handed_events_, d.events, d.end_byte, at, Fate::dropped});
 }
 
 std::optional<port::Batch> LogSource::next(size_t bytes_max) {
@@ -184,6 +204,11 @@ std::optional<port::Batch> LogSource::next(size_t bytes_max) {
   std::string packed;
   while (packed.size() < std::max<size_t>(bytes_max, 1)) {
     if (Drop* drop = drop_at(handed_out_)) {
+      if (!drop->durable) {  // else a crash would bring back what the receiver knows to be gone
+        drop_wanted_ = true;
+        persist();
+        break;
+      }
       hand_out_drop(*drop, packed);
       continue;
     }
@@ -230,6 +255,7 @@ void LogSource::move_to(uint64_t settled) {
     out_.pop_front();
   }
   std::erase_if(state_.drops, [this](const Drop& d) { return d.last <= state_.settled; });
+  ages_.settled(state_.settled);
 }
 
 void LogSource::advanced(StreamId stream, uint64_t settled, uint64_t, uint64_t duplicates) {
@@ -241,6 +267,7 @@ void LogSource::advanced(StreamId stream, uint64_t settled, uint64_t, uint64_t d
 }
 
 port::WriteBatch LogSource::advance_entries(StreamId stream, uint64_t settled, uint64_t) {
+  PH_ASSERT(options_.overflow == Overflow::keep_all && !options_.keep, "dropping is for targets that can be away");
   local_ = true;
   if (stream == stream_) move_to(settled);
   dirty();
@@ -291,29 +318,6 @@ void LogSource::rerouted_unasked(uint64_t events, port::Task durable) {
   persist();
 }
 
-void LogSource::drop_oldest(uint64_t bytes_max) {
-  PH_ASSERT(!local_, "dropping is for targets that can be away");
-  bool changed = false;
-  for (;;) {
-    Drop* drop = drop_at(handed_out_);
-    const Record* r = peek(drop ? drop->last : handed_out_);
-    if (!r) break;
-    uint64_t bytes = kRecordHeaderSize + (r->damaged ? 0 : r->block.size());
-    if (log_.end_byte() - (r->end_byte - bytes) <= bytes_max) break;
-    if (!drop) drop = &state_.drops.emplace_back(Drop{handed_out_, handed_out_, 0});
-    drop->last = r->sequence + 1;
-    drop->events += r->events;
-    drop->end_byte = r->end_byte;
-    drop->bytes += bytes;
-    state_.dropped += r->events;
-    peeked_.reset();
-    changed = true;
-  }
-  if (!changed) return;
-  dirty();
-  persist();
-}
-
 port::TargetCounters LogSource::counters() const {
   port::TargetCounters c;
   uint64_t undelivered = 0, undelivered_bytes = 0;
@@ -324,6 +328,9 @@ port::TargetCounters LogSource::counters() const {
   c.in = log_.durable_events() - state_.began;
   c.dropped = state_.dropped;
   c.dropped_expired = state_.dropped_expired;
+  c.dropped_damaged = state_.dropped_damaged;
+  c.dropped_full = state_.dropped_full;
+  c.dropped_keep = state_.dropped_keep;
   c.dead_lettered = state_.dead_lettered;
   c.delivered = state_.events - state_.began - (state_.dropped - undelivered) - state_.dead_lettered;
   c.duplicate = state_.duplicate;
@@ -332,9 +339,10 @@ port::TargetCounters LogSource::counters() const {
   if (state_.settled == log_.durable_end()) return c;
   const Record* first = nullptr;
   if (out_.empty()) {
-    auto drop = std::find_if(state_.drops.begin(), state_.drops.end(),
-                             [this](const Drop& d) { return d.first == state_.settled; });
-    first = peek(drop == state_.drops.end() ? state_.settled : drop->last);
+    uint64_t oldest = state_.settled;
+    for (const Drop& d : state_.drops)
+      if (d.first == oldest) oldest = d.last;
+    first = peek(oldest);
   }
   uint64_t bytes = settled_byte_ ? log_.end_byte() - *settled_byte_ : log_.bytes_from(state_.settled);
   c.queued_bytes = bytes - std::min(bytes, undelivered_bytes);

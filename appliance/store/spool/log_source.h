@@ -11,9 +11,11 @@
 //                      far that has come, because writing it earlier would pass data that is not durable yet
 //
 // Store entries, prefix s/<route>/t/<target>/ (integers varint unless said otherwise):
-//   cursor  u8 version 2, settled, events before settled, events before where this target began, dropped, of which
+//   cursor  u8 version 3, settled, events before settled, events before where this target began, dropped, of which
 //           damaged, dead-lettered, duplicate, maybe duplicate, number of drops, each: first, last - first, events;
-//           then, not in version 1: of the dropped, expired
+//           then, not in version 1: of the dropped, expired; then, not in version 2: of the dropped, by `full` and by
+//           `keep`
+//   waited  how long what waits has waited (waiting_ages.h); there while the route has a `keep`
 //   stream  u8 version 1, u64 log epoch, u64 stream id, far, number of receivers, each sized
 //   dead/<u64 key first>  a dead letter (dead_letters.h) whose file is not durable yet, or was not when the cursor
 //   passed
@@ -33,6 +35,7 @@
 #include "port/keyed_store.h"
 #include "port/loop.h"
 #include "store/spool/segment_log.h"
+#include "store/spool/waiting_ages.h"
 
 namespace ph::spool {
 
@@ -66,11 +69,19 @@ class LogRetention {
   std::optional<uint64_t> far_;
 };
 
+/// `route.spool.full`: what happens to what is more than `bytes_max`, as far as it is not in flight.
+enum class Overflow : uint8_t { keep_all, drop_oldest, drop_newest };
+
+/// Other than keep_all, and a `keep`, are for targets that can be away: not for a source that is moved by
+/// advance_entries().
 struct LogSourceOptions {
   std::string route;
   std::string target;
   bool wants_far = false;
   Duration persist_after = std::chrono::seconds(1);
+  Overflow overflow = Overflow::keep_all;
+  uint64_t bytes_max = 0;        // behind what is in flight; with an overflow that drops
+  std::optional<Duration> keep;  // what waited longer, while the node ran, is dropped
 };
 
 class LogSource final : public port::EventSource {
@@ -101,16 +112,14 @@ class LogSource final : public port::EventSource {
   void on_closed(std::move_only_function<void(StreamId)> closed) override { closed_ = std::move(closed); }
   port::TargetCounters counters() const override;
 
-  /// `full = "drop_oldest"`: gives up the oldest records that were not handed out yet, until at most `bytes_max` are
-  /// queued behind what is in flight. They become one gap block, topic "dropped". Call it when a group became durable.
-  /// Not for a source that is moved by advance_entries().
+  /// Gives up the oldest records that were not handed out yet, until at most `bytes_max` are queued behind what is in
+  /// flight. They become one gap block, topic "dropped", which is handed out once {gap, cursor, counters} are durable;
+  /// then, too, their segments go (amendment 20). Done by itself when the options say so.
   void drop_oldest(uint64_t bytes_max);
-  /// Part of counters().dropped: records found damaged.
-  uint64_t dropped_damaged() const { return state_.dropped_damaged; }
   uint64_t settled() const { return state_.settled; }
   uint64_t far() const { return far_; }
   /// Writes what is not written yet now; for an orderly end. `done` runs when that is durable or has failed.
-  void persist_now(port::Task done);
+  void persist_now(port::Task done) override;
 
  private:
   enum class Fate : uint8_t { deliver, damaged, dropped, rejected, expired };
@@ -128,7 +137,10 @@ class LogSource final : public port::EventSource {
     uint64_t last;
     uint64_t events;
     uint64_t end_byte = 0;
-    uint64_t bytes = 0;  // in memory alone: after a restart the figure of queued bytes is a little high
+    uint64_t bytes = 0;
+    bool staged = false;   // a write holds it: it grows no more
+    bool durable = false;  // may be handed out
+    bool earlier = false;  // of an earlier run, which may have handed it out as it is: joined with no other
   };
   /// What the cursor entry holds.
   struct State {
@@ -138,10 +150,12 @@ class LogSource final : public port::EventSource {
     uint64_t dropped = 0;
     uint64_t dropped_damaged = 0;
     uint64_t dropped_expired = 0;
+    uint64_t dropped_full = 0;
+    uint64_t dropped_keep = 0;
     uint64_t dead_lettered = 0;
     uint64_t duplicate = 0;
     uint64_t maybe_duplicate = 0;
-    std::vector<Drop> drops;  // not settled yet, though counted as dropped
+    std::vector<Drop> drops;  // ascending; not settled yet, though counted as dropped
   };
   struct Letter {
     port::DeadLetter letter;
@@ -163,6 +177,17 @@ class LogSource final : public port::EventSource {
 
   const Record* peek(uint64_t position) const;
   Drop* drop_at(uint64_t position);
+  void drop_surplus();
+  void drop_newest();
+  void drop_waited(uint64_t below);
+  void drop_while(const std::function<bool(const Record&, uint64_t bytes)>& surplus, uint64_t State::* reason);
+  void note_begin(const Record& r);
+  void add_drop(Drop more, uint64_t State::* reason);
+  uint64_t dropped_bytes_from(uint64_t position) const;
+  uint64_t waiting_bytes_at_most() const;
+  void look_at_ages();
+  void join_drops();
+  void drops_durable(const State& state);
   bool set_fate(uint64_t first, uint64_t last, Fate fate);
   void hand_out(const Record& record, std::string& packed, uint64_t& events);
   void hand_out_drop(const Drop& drop, std::string& packed);
@@ -192,6 +217,7 @@ class LogSource final : public port::EventSource {
   std::unique_ptr<port::Timer> persist_timer_;
   std::unique_ptr<port::Timer> retry_timer_;
   std::unique_ptr<port::Timer> stream_timer_;
+  std::unique_ptr<port::Timer> ages_timer_;
 
   State state_;
   StreamId stream_;
@@ -200,6 +226,11 @@ class LogSource final : public port::EventSource {
   std::deque<Out> out_;
   uint64_t handed_out_ = 0;  // position behind the last block that next() gave
   uint64_t handed_events_ = 0;
+  bool drop_wanted_ = false;  // next() waits for a drop to be durable
+  WaitingAges ages_;
+  uint64_t known_end_ = 0;  // the log's durable end, and end_byte() there, as drop_surplus() last saw it
+  uint64_t known_end_byte_ = 0;
+  uint64_t unwritten_drops_ = 0;  // bytes that were dropped since the last persist() began
   mutable std::unique_ptr<SegmentLog::Cursor> cursor_;
   mutable std::optional<Record> peeked_;
   mutable std::optional<uint64_t> settled_byte_;  // SegmentLog::end_byte() at the cursor, once known

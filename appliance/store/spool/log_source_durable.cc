@@ -11,7 +11,7 @@ namespace ph::spool {
 namespace {
 
 constexpr uint8_t kVersion = 1;
-constexpr uint8_t kCursorVersion = 2;
+constexpr uint8_t kCursorVersion = 3;
 constexpr Duration kRetryAfter = 1s;
 constexpr size_t kReceiversMax = 256;   // addresses that one upstream ever used; more: the first ones are asked
 constexpr size_t kLettersMax = 10'000;  // not durable yet; then next() waits
@@ -27,7 +27,7 @@ void tolerate(const Result<>& outcome) {
 // --- entries
 
 std::string LogSource::key(std::string_view name) const {
-  return store_prefix(options_.route) + "t/" + options_.target + "/" + std::string(name);
+  return store_prefix(log_.name()) + "t/" + options_.target + "/" + std::string(name);
 }
 
 std::string LogSource::letter_key(uint64_t first) const {
@@ -43,7 +43,7 @@ std::string LogSource::encode(const State& s) {
     put_varint(out, n);
   for (const Drop& d : s.drops)
     for (uint64_t n : {d.first, d.last - d.first, d.events}) put_varint(out, n);
-  put_varint(out, s.dropped_expired);
+  for (uint64_t n : {s.dropped_expired, s.dropped_full, s.dropped_keep}) put_varint(out, n);
   return out;
 }
 
@@ -55,7 +55,7 @@ std::optional<uint64_t> LogSource::settled_in(ByteView cursor) {
 bool LogSource::decode(ByteView bytes, State& s) {
   Reader in(bytes);
   const auto version = in.fixed<uint8_t>();
-  const bool known = version == 1 || version == kCursorVersion;
+  const bool known = version >= 1 && version <= kCursorVersion;
   for (uint64_t* n : {&s.settled, &s.events, &s.began, &s.dropped, &s.dropped_damaged, &s.dead_lettered, &s.duplicate,
                       &s.maybe_duplicate})
     *n = in.varint();
@@ -66,6 +66,10 @@ bool LogSource::decode(ByteView bytes, State& s) {
     s.drops.push_back(d);
   }
   if (version >= 2) s.dropped_expired = in.varint();
+  if (version >= 3) {
+    s.dropped_full = in.varint();
+    s.dropped_keep = in.varint();
+  }
   return known && in.ok() && in.at_end();
 }
 
@@ -108,7 +112,9 @@ port::WriteBatch LogSource::entries() {
     batch.put(letter_key(l.letter.first), port::encode(l.letter));
     l.staged_at = state_.settled;
   }
+  join_drops();
   batch.put(key("cursor"), encode(state_));
+  if (options_.keep) batch.put(key("waited"), ages_.encode(loop_.now()));
   return batch;
 }
 
@@ -116,6 +122,7 @@ void LogSource::persist() {
   if (persisting_) return;
   persisting_ = true;
   dirty_ = false;
+  unwritten_drops_ = 0;
   persist_timer_->cancel();
   struct Job {
     port::WriteBatch batch;
@@ -161,6 +168,7 @@ void LogSource::persisted(bool written, const State& state) {
     return dirty();
   }
   durable_settled_ = std::max(durable_settled_, state.settled);
+  drops_durable(state);
   std::vector<std::pair<uint64_t, uint64_t>> skipped;
   uint64_t needed = state.settled;
   for (const Drop& d : state.drops) {

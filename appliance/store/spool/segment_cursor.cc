@@ -108,6 +108,12 @@ uint64_t LogCursor::byte_at(uint64_t offset) const {
   return file_ ? base_ + offset : log_.end_byte();
 }
 
+void LogCursor::let_go(uint64_t segment, uint64_t end) {
+  if (segment_ != segment || position_ < end) return;
+  reader_.reset();
+  file_.reset();
+}
+
 /// Moves to the next segment; false if there is none.
 bool LogCursor::leave_segment(std::string reason) {
   auto following = log_.segments().upper_bound(segment_);

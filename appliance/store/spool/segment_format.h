@@ -39,6 +39,7 @@
 //   q/<segment><offset>  two u64 keys in one: a damaged place that was seen (value: Damage), until its segment goes
 //   x/<segment>    u64 key: a failed group left bytes in this file behind that offset (0: all of it); they never count
 //   quarantined    u64: records found damaged since the log was made
+//   looked_after   u64: how many of those somebody has seen: as of the latest repair
 //   t/...          targets (log_source.h)
 #pragma once
 

@@ -33,6 +33,7 @@ LogImpl::LogImpl(SegmentLogOptions options, port::Files& files, port::KeyedStore
       floor_(std::min(recovered.floor, recovered.end.end)),
       released_(std::move(recovered.released)),
       quarantined_(recovered.quarantined),
+      looked_after_(recovered.looked_after),
       active_(std::move(recovered.active)) {
   uint64_t base = 0;
   for (const auto& s : recovered.segments) {
@@ -103,6 +104,12 @@ void LogImpl::begin(port::WriteBatch& entries) {
   if (group.parts.empty()) return;
   entries.put(key("end"), encode(group.end));
   name_leftovers(entries, group);
+}
+
+commit::Growth LogImpl::growth() const {
+  uint64_t bytes = 0;
+  for (const Part& part : group_->parts) bytes += part.end - (part.is_new ? 0 : part.offset);
+  return {options_.floor, bytes};
 }
 
 void LogImpl::name_leftovers(port::WriteBatch& entries, Group& group) {
@@ -317,7 +324,8 @@ void LogImpl::retire(Segments::iterator segment) {
   if (!gone && gone.error().code != port::file_errors::not_found)
     log_warn("spool_segment_not_deleted",
              {{"spool", options_.name}, {"segment", segment_name(first)}, {"error", gone.error().to_string()}});
-  segments_.erase(segment);
+  auto following = segments_.erase(segment);
+  for (LogCursor* cursor : *cursors_) cursor->let_go(first, following == segments_.end() ? end_.end : following->first);
   if (!damaged) return;
   port::WriteBatch batch;
   for (auto it = from; it != until; ++it) {
@@ -354,6 +362,7 @@ SpoolStats LogImpl::stats() const {
   for (const auto& [first, segment] : segments_) s.bytes += segment.bytes;
   s.segments = segments_.size();
   s.quarantined = quarantined_;
+  s.unrepaired = quarantined_ - std::min(looked_after_, quarantined_);
   return s;
 }
 

@@ -28,6 +28,7 @@ struct SegmentLogOptions {
   std::string name;       // route name; key prefix and folder name
   std::string directory;  // <data_dir>/spool/<name>
   uint64_t segment_bytes = 64ull << 20;
+  commit::DiskFloor* floor = nullptr;  // whose reserve an append may not take; null: none
 };
 
 /// What a cursor reads: an encoded block and how many events it holds. It stands for the positions [first, sequence]:
@@ -49,6 +50,7 @@ struct SpoolStats {
   uint64_t bytes = 0;           // of segment files on disk
   uint64_t segments = 0;
   uint64_t quarantined = 0;  // records, since the log was made
+  uint64_t unrepaired = 0;   // of those, found since the latest repair
 };
 
 class SegmentLog : public commit::Participant {

@@ -13,8 +13,11 @@
 
 namespace ph::spool {
 
+class LogCursor;
+
 class LogImpl final : public SegmentLog {
  public:
+  using Cursors = std::set<LogCursor*>;
   /// A place where a record is known to begin: about one a MiB, so that a cursor need not walk a segment from its head.
   struct Mark {
     uint64_t sequence;
@@ -37,6 +40,7 @@ class LogImpl final : public SegmentLog {
 
   // commit::Participant
   void begin(port::WriteBatch& entries) override;
+  commit::Growth growth() const override;
   Result<> flush() override;
   void finished(const Result<>& outcome) override;
 
@@ -56,6 +60,7 @@ class LogImpl final : public SegmentLog {
   uint64_t end_byte() const override { return end_byte_; }
 
   // for cursors
+  const std::shared_ptr<Cursors>& cursors() const { return cursors_; }
   Segments& segments() { return segments_; }
   port::Files& files() { return files_; }
   std::string path(uint64_t segment) const { return options_.directory + "/" + segment_name(segment); }
@@ -111,6 +116,7 @@ class LogImpl final : public SegmentLog {
   uint64_t end_byte_ = 0;
   Ranges released_;  // above floor_
   uint64_t quarantined_;
+  uint64_t looked_after_;
   std::set<std::pair<uint64_t, uint64_t>> damage_;  // segment, offset
   std::vector<Pending> pending_;
   bool doomed_ = false;  // begin() was called again before finished(): that second group fails with the first one
@@ -121,12 +127,25 @@ class LogImpl final : public SegmentLog {
   std::map<uint64_t, uint64_t> leftovers_new_, leftovers_naming_, leftovers_named_;
   std::vector<uint64_t> leftovers_cleaned_;
   std::list<std::weak_ptr<std::function<void()>>> watchers_;
+  const std::shared_ptr<Cursors> cursors_ = std::make_shared<Cursors>();  // shared with them: some outlive the log
 };
 
 class LogCursor final : public SegmentLog::Cursor {
  public:
   LogCursor(LogImpl& log, uint64_t position, std::optional<uint64_t> events_before)
-      : log_(log), position_(position), events_(events_before.value_or(0)), events_given_(events_before.has_value()) {}
+      : log_(log),
+        all_(log.cursors()),
+        position_(position),
+        events_(events_before.value_or(0)),
+        events_given_(events_before.has_value()) {
+    all_->insert(this);
+  }
+  ~LogCursor() override { all_->erase(this); }
+  LogCursor(const LogCursor&) = delete;
+  LogCursor& operator=(const LogCursor&) = delete;
+  /// A segment is deleted, in which nothing lies at or behind `end`. A descriptor that nobody needs any more would keep
+  /// its bytes on a disk that may be full.
+  void let_go(uint64_t segment, uint64_t end);
   Result<std::optional<Record>> next() override;
   uint64_t position() const override { return position_; }
 
@@ -145,6 +164,7 @@ class LogCursor final : public SegmentLog::Cursor {
   uint64_t byte_at(uint64_t offset) const;
 
   LogImpl& log_;
+  const std::shared_ptr<LogImpl::Cursors> all_;
   uint64_t position_;
   uint64_t events_;  // before position_
   bool events_given_;

@@ -211,6 +211,32 @@ TEST_F(SegmentLogTest, deletes_whole_segments_behind_the_released_sequence) {
   EXPECT_EQ(read(100).blocks, texts(100, 200));
 }
 
+/// A descriptor would keep its bytes, and on a full disk nothing would ever come that moves the cursor on.
+TEST_F(SegmentLogTest, a_deleted_segment_is_held_open_by_no_cursor_that_is_past_it) {
+  segment_bytes = 1 << 20;
+  open();
+  ASSERT_TRUE(append(1, 10'000, 100));
+  auto done = log->read_from(1), behind = log->read_from(1);
+  auto read_to = [](SegmentLog::Cursor& cursor, uint64_t until) {
+    while (cursor.position() < until) ASSERT_TRUE(cursor.next().value().has_value());
+  };
+  read_to(*done, 10'000);
+  read_to(*behind, 5'000);
+  auto inode = files.inode(segment_paths().back());
+  log->release_below(10'000);
+  EXPECT_TRUE(segment_paths().empty());
+  EXPECT_EQ(inode->own_handles, 1) << "of the one that is not through";
+  read_to(*behind, 10'000);
+  behind.reset();
+  EXPECT_EQ(inode->own_handles, 0);
+  ASSERT_TRUE(append(10'000, 10'002));
+  auto record = done->next().value();
+  ASSERT_TRUE(record.has_value());
+  EXPECT_EQ(record->sequence, 10'000u);
+  EXPECT_EQ(record->block.view(), text(10'000));
+  EXPECT_FALSE(record->damaged);
+}
+
 TEST_F(SegmentLogTest, keeps_records_of_16_MiB) {
   std::string big(limits::kRecordMax, 'x');
   ASSERT_TRUE(append(1, 2));

@@ -70,6 +70,8 @@ class Recovery {
     out_.floor = std::max(floor.value_or(0), kFirstSequence);
     PH_ASSIGN(auto quarantined, stored_number(store_, prefix_ + "quarantined"));
     out_.quarantined = quarantined.value_or(0);
+    PH_ASSIGN(auto looked_after, stored_number(store_, prefix_ + "looked_after"));
+    out_.looked_after = looked_after.value_or(0);
     PH_ASSIGN(out_.released, stored_released(store_, options_.name));
     return store_.scan(prefix_ + "q/", [this](ByteView, ByteView value) {
       if (auto damage = decode_damage(value)) out_.known_damage.push_back(std::move(*damage));

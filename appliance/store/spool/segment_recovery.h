@@ -31,6 +31,7 @@ struct Recovered {
   DurableEnd end;
   uint64_t floor = kFirstSequence;
   uint64_t quarantined = 0;
+  uint64_t looked_after = 0;
   std::vector<Damage> known_damage;
   Ranges released;
   std::unique_ptr<port::File> active;  // the end's segment, if appending to it may go on

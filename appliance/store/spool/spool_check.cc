@@ -350,6 +350,12 @@ Result<RepairReport> repair_spool(const SpoolPlace& place) {
       forget.remove(key);
     }
   }
+  if (place.store) {
+    PH_ASSIGN(auto quarantined, stored_number(*place.store, store_prefix(place.name) + "quarantined"));
+    std::string number;
+    put_key(number, quarantined.value_or(0));
+    if (quarantined) forget.put(store_prefix(place.name) + "looked_after", number);
+  }
   if (place.store && !forget.empty()) PH_TRY(place.store->write(forget, true));
   return out;
 }

@@ -136,6 +136,21 @@ TEST_F(SpoolCheckTest, S2_check_names_segment_and_offset_and_repair_keeps_the_ba
   EXPECT_EQ(damaged(), 0u);
 }
 
+TEST_F(SpoolCheckTest, repair_ends_the_alarm_and_keeps_the_count) {
+  fill(200);
+  auto path = segments()[1];
+  std::string bytes = files.content(path);
+  bytes[bytes.find("record") + 3] ^= 1;
+  set_content(path, bytes);
+  read(nullptr);  // finds it
+  auto stats = [&] { return open()->stats(); };
+  EXPECT_EQ(stats().quarantined, 1u);
+  EXPECT_EQ(stats().unrepaired, 1u);
+  ASSERT_TRUE(repair_spool(place));
+  EXPECT_EQ(stats().quarantined, 1u);
+  EXPECT_EQ(stats().unrepaired, 0u);
+}
+
 TEST_F(SpoolCheckTest, unacknowledged_bytes_are_no_damage) {
   fill(20);
   files.append(segments().back(), "half a rec");

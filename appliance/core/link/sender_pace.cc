@@ -1,0 +1,79 @@
+// Sender: how much. What may be pulled, how long a batch is, what leaves under a rate, what is compressed.
+#include <algorithm>
+
+#include "core/link/sender_state.h"
+
+namespace ph::link {
+namespace {
+
+constexpr uint64_t kWorthCompressing = 32 * 1024 * 1024;  // bytes per second; a faster way is not waited for
+constexpr uint32_t kPlainAfterVain = 15;                  // batches
+
+}  // namespace
+
+/// The batch's bytes compressed; empty: it goes as it is.
+Slice SenderCore::compressed(const Flying& b, SenderPeer& peer) {
+  if (options_.compress == Compress::none || !peer.inflates) return {};
+  if (options_.compress == Compress::automatic) {
+    // Only where the way is what takes the time: something waits on it already, and it is slow.
+    if (peer.in_flight_bytes == b.size || peer.pace.rate() >= kWorthCompressing) return {};
+    if (peer.plain_left > 0) {
+      --peer.plain_left;
+      return {};
+    }
+  }
+  Slice compact = compressor_.compress(b.packed.view());
+  if (compact.size() > b.packed.size() / 10 * 9) {
+    peer.plain_left = kPlainAfterVain;
+    return {};
+  }
+  return compact;
+}
+
+void SenderCore::set_rate(std::optional<uint64_t> rate, Instant now) {
+  now_ = now;
+  bucket_.set(rate, now);
+  finish();
+}
+
+size_t SenderCore::batch_bytes() const {
+  size_t bytes = Pace::kBatchMax;
+  for (const SenderPeer& peer : peers_)
+    if (peer.state == ReceiverState::ready) bytes = std::min(bytes, peer.pace.batch_bytes());
+  if (bucket_.rate()) bytes = std::min<size_t>(bytes, std::max<size_t>(Pace::kBatchMin, *bucket_.rate() / 4));
+  return bytes;
+}
+
+void SenderCore::count_parked() {
+  if (held_streams_.empty() && parked_ == 0) return;
+  parked_ = 0;
+  for (SenderSource& source : sources_) source.parked = 0;
+  for (StreamId id : held_streams_) {
+    const SenderQueue& s = streams_.at(id);
+    bool open = false;
+    for (size_t r = 0; r < peers_.size(); ++r)
+      if (peers_[r].state == ReceiverState::ready && !s.use[r].held) open = true;
+    if (open) continue;
+    parked_ += s.pending_charge;
+    sources_[s.source].parked += s.pending_charge;
+  }
+}
+
+size_t SenderCore::room() const {
+  bool ready =
+      std::any_of(peers_.begin(), peers_.end(), [](const SenderPeer& p) { return p.state == ReceiverState::ready; });
+  if (!ready) return 0;
+  size_t window = options_.window_bytes;
+  size_t used = charged_ - std::min(parked_, window);
+  size_t room = used < window ? window - used : 0;
+  // Crumbs would be filled with many small batches.
+  return room >= std::min<size_t>(window / 4, 64 * 1024) ? room : 0;
+}
+
+size_t SenderCore::room(SourceIndex source) const {
+  const SenderSource& s = sources_[source];
+  if (s.parked >= options_.window_bytes / 2 || s.stretched > 0) return 0;
+  return room();
+}
+
+}  // namespace ph::link

@@ -1,0 +1,66 @@
+// HttpAuthorizer: what an HTTP server says about PUBLISHes and SUBSCRIBEs that no rule decides. One per worker.
+//
+//   POST <path>, application/json: {"clientid", "username", "peerhost", "action": "publish" | "subscribe", "topic",
+//   "qos", "retain"}; answers are those of HttpCheck, of which "result" alone counts.
+//
+// A client whose packet needs an answer is not read from until it is there, so that its packets keep their order and
+// no more of them than one wait. Answers are remembered for the client for cache_ttl; failures are not.
+//
+// Bounds: requests_max questions at once, one of each client; further ones wait for their turn. cache_max answers of a
+// client, and those of the packet at work.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <unordered_map>
+
+#include "core/security/http_verdict.h"
+#include "core/session/counters.h"
+#include "service/broker/http_check.h"
+
+namespace ph::broker {
+
+struct HttpAuthorizerOptions {
+  HttpCheckOptions http;  // endpoint's host empty: none is asked
+  Duration cache_ttl = std::chrono::minutes(1);
+  size_t cache_max = 32;
+  bool deny_on_failure = true;  // else a failure is like "ignore"
+  bool on() const { return !http.endpoint.host.empty(); }
+};
+
+/// The answers that one client's packets have got.
+struct Decisions {
+  struct Row {
+    security::HttpVerdict::Result result;  // allow, deny or ignore
+    Instant until;
+  };
+  std::unordered_map<std::string, Row> rows;  // by AccessQuestion::key()
+  bool resuming = false;                      // the packet that comes now is the one they were asked for
+};
+
+class HttpAuthorizer {
+ public:
+  using Done = std::move_only_function<void(Decisions::Row)>;
+  HttpAuthorizer(const HttpAuthorizerOptions& options, port::Loop& loop, port::Network& network,
+                 session::Counters& counters);
+
+  bool on() const { return options_.on(); }
+  const HttpAuthorizerOptions& options() const { return options_; }
+  /// `done` runs on the loop, once.
+  void ask(std::string question, Done done);
+  /// Forgets what is over, and what is too much.
+  void trim(Decisions& decisions) const;
+
+ private:
+  void start(const std::string& question, Done done);
+
+  const HttpAuthorizerOptions& options_;
+  port::Loop& loop_;
+  session::Counters& counters_;
+  HttpCheck http_;
+  std::deque<std::pair<std::string, Done>> waiting_;
+};
+
+}  // namespace ph::broker
