@@ -8,6 +8,7 @@ import pytest
 import readers
 import writers
 from node import MIB
+from test_files import open_net  # noqa: F401  a fixture
 from waiting import holds_for, wait_until
 
 
@@ -26,10 +27,13 @@ def numbered(first, count):
     return b"".join(b"line %06d\n" % n for n in range(first, first + count))
 
 
-def expect(far, count, category="app"):
+def expect(far, count, category="app", ordered=True):
     wanted = numbered(0, count).split(b"\n")[:-1]
     wait_until(lambda: len(received(far, category)) >= count, 30, lambda: str(received(far, category)[-3:]))
-    assert received(far, category) == wanted
+    got = received(far, category)
+    twice, lost = sorted(set(x for x in got if got.count(x) > 1)), sorted(set(wanted) - set(got))
+    assert not twice and not lost, (len(twice), twice[:1], twice[-1:], len(lost), lost[:1], lost[-1:])
+    assert not ordered or got == wanted
 
 
 def rotate(log, copytruncate):
@@ -54,10 +58,11 @@ def test_a_tailed_file_is_followed_through_rotations(net, copytruncate, down):
     for turn in range(3):
         writers.append(log, numbered(count, 500))
         count += 500
+        # What is in flight when its file is truncated while we are down may come twice: so nothing is.
+        expect(far, count, ordered=not (down and copytruncate))
         if down and turn:
+            edge.wait_idle()
             edge.stop()
-        else:
-            expect(far, count)
         writers.append(log, numbered(count, 100))
         count += 100
         rotate(log, copytruncate)
@@ -65,7 +70,8 @@ def test_a_tailed_file_is_followed_through_rotations(net, copytruncate, down):
         count += 50
         if not edge.running():
             edge.start()
-        expect(far, count)
+        # Of a copy and the emptied original that are found together, either may be read first.
+        expect(far, count, ordered=not (down and copytruncate))
     holds_for(lambda: len(received(far)) == count, 3)
     assert {path.name for path in edge.source_dir.iterdir()} == {"app.log", "app.log.1", "app.log.2", "app.log.3"}
     status = edge.status()["agent"]
@@ -73,11 +79,12 @@ def test_a_tailed_file_is_followed_through_rotations(net, copytruncate, down):
     edge.kill()
     edge.start()
     writers.append(log, numbered(count, 10))
-    expect(far, count + 10)
+    expect(far, count + 10, ordered=not (down and copytruncate))
     net.stop()
 
 
-def test_a_tailed_directory_may_be_read_only(net):
+def test_a_tailed_directory_may_be_read_only(open_net):
+    net = open_net
     far = net.receiver("far")
     edge = net.edge("edge", [far], agent={"mode": "tail"}, user=65534)
     writers.append(edge.source_dir / "app.log", numbered(0, 10))
@@ -96,7 +103,8 @@ def test_patterns_and_events_of_several_lines(net):
     wait_until(lambda: len(received(far)) == 2 and len(received(far, "other")) == 4, 20, lambda: str(received(far)))
     assert received(far) == [rb"2024-01 one\n  at a\\b\n  at c", b"2024-02 two"]
     assert {path.name for path in far.events_dir.iterdir()} == {"app", "other"}
-    wait_until(lambda: sorted(p.name for p in edge.source_dir.iterdir() if p.is_file()) == ["app.txt", "noise.log"], 30)
+    wait_until(lambda: sorted(p.name for p in edge.source_dir.iterdir() if p.is_file()) == ["app.txt", "noise.log"], 30,
+               lambda: str([str(p) for p in edge.source_dir.rglob("*")]) + str(edge.status()["kept_files"]))
     row = edge.route("all")
     assert (row["in"], row["delivered"]) == (6, 6)
     net.stop()

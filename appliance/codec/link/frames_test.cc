@@ -38,7 +38,7 @@ std::vector<Frame> all_frames() {
       Pong{100},
       Goodbye{"stopping"},
       InterestAsk{{"news", "alarms"}},
-      Interest{true, true, {"news"}, {{"a/+/#", {"ams", "fra"}}, {"", {}}}, {{"x", {}}}},
+      Interest{true, {"news"}, true, {{"a/+/#", {"ams", "fra"}}, {"", {}}}, {{"x", {}}}},
   };
 }
 
