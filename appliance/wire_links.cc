@@ -81,6 +81,8 @@ Result<> Node::open_upstream(const settings::Upstream& from) {
   options.node_name = settings_.node.name;
   options.site = settings_.node.site;
   options.incarnation = incarnation_;
+  options.demand = demand_.get();
+  options.asks = asks_of(from.name);
   upstreams_.push_back(std::make_unique<relay::Upstream>(std::move(options), loop_, loop_, sources_of(from.name)));
   return {};
 }
@@ -123,6 +125,7 @@ Result<> Node::open_receiver() {
   staging_ = std::make_unique<relay::Staging>(std::move(staged), settings_.receiver->staging_max.value, *intake_, loop_,
                                               *store_, *committer_);
   PH_TRY(staging_->load());
+  open_wishes();
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
   relay::LinkServerOptions server{.bind = at,
                                   .tls = settings_.receiver->tls.value_or(false) ? tls_ : nullptr,
@@ -130,7 +133,8 @@ Result<> Node::open_receiver() {
                                   .name = settings_.node.name,
                                   .site = settings_.node.site,
                                   .incarnation = incarnation_,
-                                  .connections_max = settings_.receiver->connections_max};
+                                  .connections_max = settings_.receiver->connections_max,
+                                  .wishes = wishes_.get()};
   link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_, staging_.get());
   return {};
 }

@@ -6,6 +6,7 @@
 
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/mask.h"
 #include "host/notify.h"
 #include "io/clock.h"
 #include "io/descriptor_limit.h"
@@ -15,6 +16,7 @@ namespace ph {
 namespace {
 
 constexpr std::string_view kNodeIdKey = "n/id";
+constexpr Duration kFiltersAfter = 100ms;  // many SUBSCRIBEs, one look at the broker's filters
 constexpr Duration kLastAnswers = 1s;
 constexpr Duration kShutdownBound =
     7s;  // with kLastAnswers, an orderly end takes no longer; systemd and people wait 10 s
@@ -33,6 +35,23 @@ chunk::CategoryOptions category_options(const settings::Receiver& receiver, cons
   if (from.max) out.retention.max = from.max->value;
   if (from.quota) out.quota = from.quota->value;
   out.format = from.format == settings::MessageFormat::json ? chunk::MessageFormat::json : chunk::MessageFormat::raw;
+  return out;
+}
+
+/// route.format, as entries of the route's category before those of the receiver, which say the rest.
+std::vector<settings::Category> formats_of_routes(const settings::Settings& settings) {
+  std::vector<settings::Category> out;
+  for (const settings::Route& r : settings.routes) {
+    if (!r.format || r.topics.empty()) continue;
+    const auto& all = settings.receiver->categories;
+    auto rest = std::find_if(all.begin(), all.end(), [&](const settings::Category& c) {
+      return std::any_of(c.match.begin(), c.match.end(),
+                         [&](const std::string& mask) { return mask_matches(mask, r.category); });
+    });
+    settings::Category& c = out.emplace_back(rest == all.end() ? settings::Category{} : *rest);
+    c.match = {r.category};
+    c.format = *r.format;
+  }
   return out;
 }
 
@@ -140,6 +159,23 @@ agent::AgentOptions agent_options(const settings::Settings& settings, port::File
   return options;
 }
 
+/// Errors: agent.bad_pattern.
+Result<> set_agent_categories(const settings::Agent& from, agent::AgentOptions& options) {
+  options.include = from.include;
+  options.exclude = from.exclude;
+  options.tail = from.mode == settings::AgentMode::tail;
+  for (const auto& c : from.categories) {
+    agent::CategoryOptions& category = options.categories.emplace_back();
+    category.masks = c.match;
+    category.tail = c.mode.value_or(from.mode) == settings::AgentMode::tail;
+    if (c.multiline_start.empty()) continue;
+    PH_ASSIGN(category.multiline,
+              agent::Multiline::make({c.multiline_start, c.multiline_lines,
+                                      static_cast<size_t>(c.multiline_bytes.value), c.multiline_timeout}));
+  }
+  return {};
+}
+
 Node::Node(settings::Settings settings) : settings_(std::move(settings)), routes_(route_rules(settings_.routes)) {}
 
 Node::~Node() {
@@ -167,6 +203,7 @@ Result<> Node::open() {
   PH_TRY(open_spools());
   PH_TRY(open_agent());
   PH_TRY(open_access());
+  PH_TRY(open_demand());
   PH_TRY(open_broker());
   PH_TRY(open_targets());
   PH_TRY(open_receiver());
@@ -258,6 +295,7 @@ Result<> Node::open_files_sink() {
   if (from.quota) options.quota = from.quota->value;
   options.over_quota =
       from.over_quota == settings::OverQuota::block ? chunk::OverQuota::block : chunk::OverQuota::refuse;
+  for (const auto& c : formats_of_routes(settings_)) options.categories.push_back(category_options(from, c));
   for (const auto& c : from.categories) options.categories.push_back(category_options(from, c));
   options.categories.push_back(category_options(from, {}));  // the rest
   PH_ASSIGN(options.floor, floor_of(options.directory));
@@ -340,6 +378,7 @@ Result<> Node::open_agent() {
   if (!settings_.agent) return {};
   PH_TRY(lock(settings_.agent->dir, "agent.dir"));
   agent::AgentOptions options = agent_options(settings_, files_);
+  PH_TRY(set_agent_categories(*settings_.agent, options));
   options.route_of = [this](std::string_view category) -> std::optional<size_t> {
     return routes_.of_category(category);
   };
@@ -367,7 +406,7 @@ Result<> Node::open_broker() {
                     [this] { return data_floor_->room(); }, r.ack == settings::Ack::far});
     }
     tap_ = std::make_unique<relay::Tap>(
-        id_, std::move(to), [this](std::string_view topic) { return routes_.of_topic(topic); }, loop_, *committer_,
+        id_, std::move(to), [this](std::string_view topic) { return takers_of(topic); }, loop_, *committer_,
         seen_.get());
   }
   if (settings_.listeners.empty() && !publishes) return {};
@@ -383,6 +422,12 @@ Result<> Node::open_broker() {
   options.node_name = settings_.node.name;
   options.version = PH_VERSION;
   set_broker_access(options);
+  options.on_filters = [this] {
+    loop_.post([this] {
+      if (wishes_ && wishes_->in_use() && !filters_timer_->pending())
+        filters_timer_->start(kFiltersAfter, [this] { collect_filters(); });
+    });
+  };
   unsigned workers =
       settings_.broker.workers ? settings_.broker.workers : std::max(1u, std::thread::hardware_concurrency());
   std::vector<broker::WorkerPlace> places;
@@ -419,7 +464,9 @@ Result<> Node::open_targets() {
       if (t.kind != settings::Target::Kind::mqtt) continue;
       for (port::EventSource* s : sources_of(t.name()))
         if (s->route() == r.name)
-          mqtt_targets_.push_back(std::make_unique<relay::MqttTarget>(t.text, *s, *broker_, loop_, tap_.get()));
+          mqtt_targets_.push_back(
+              std::make_unique<relay::MqttTarget>(relay::fill_node(t.text, settings_.node.site, settings_.node.name),
+                                                  *s, *broker_, loop_, tap_.get(), settings_.node.site));
     }
   for (const auto& u : settings_.upstreams) PH_TRY(open_upstream(u));
   return {};

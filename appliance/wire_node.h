@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +34,7 @@
 #include "service/agent/agent.h"
 #include "service/broker/broker.h"
 #include "service/broker/journal.h"
+#include "service/relay/demand.h"
 #include "service/relay/files_target.h"
 #include "service/relay/intake.h"
 #include "service/relay/link_server.h"
@@ -42,6 +44,7 @@
 #include "service/relay/seen_events.h"
 #include "service/relay/tap.h"
 #include "service/relay/upstream.h"
+#include "service/relay/wishes.h"
 #include "store/access/access_store.h"
 #include "store/dead_letter/dead_letters.h"
 #include "store/spool/log_source.h"
@@ -143,6 +146,12 @@ class Node {
   void open_lsd_upstream(const settings::Upstream& from, std::vector<relay::UpstreamOptions::Address> addresses);
   std::vector<relay::IntakeRoute> intake_routes();
   Result<> open_receiver();
+  Result<> open_demand();
+  void open_wishes();
+  void collect_filters();
+  std::vector<size_t> takers_of(std::string_view topic) const;
+  std::set<std::string> asks_of(const std::string& upstream) const;
+  std::optional<size_t> upstream_index(const settings::Target& target) const;
   Result<> open_lsd_receiver();
   void on_api(const io::HttpRequest& request, const io::HttpAnswer& answer);
   void watch_far();
@@ -207,6 +216,7 @@ class Node {
   std::shared_ptr<std::atomic<bool>> memory_short_ = std::make_shared<std::atomic<bool>>(false);
   std::unique_ptr<io::IoJobPool> jobs_;  // answers to the loops: it ends before they do
   std::unique_ptr<relay::SeenEvents> seen_;
+  std::unique_ptr<relay::Demand> demand_;
   std::unique_ptr<relay::Tap> tap_;
   std::unique_ptr<broker::Journal> journal_;
   std::unique_ptr<broker::Broker> broker_;
@@ -214,6 +224,8 @@ class Node {
   std::vector<std::unique_ptr<relay::FilesTarget>> files_targets_;
   std::vector<std::unique_ptr<relay::MqttTarget>> mqtt_targets_;
   std::vector<std::unique_ptr<relay::Upstream>> upstreams_;
+  std::unique_ptr<relay::Wishes> wishes_;  // null: no peer can ask
+  std::unique_ptr<port::Timer> filters_timer_;
   std::vector<std::unique_ptr<relay::LsdUpstream>> lsd_upstreams_;
   std::unique_ptr<relay::Intake> intake_;
   std::unique_ptr<relay::Staging> staging_;

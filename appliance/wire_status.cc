@@ -105,7 +105,8 @@ void Node::fill_upstreams(admin::Status& s) const {
   for (const auto& u : upstreams_) all.push_back(u->status());
   for (const auto& u : lsd_upstreams_) all.push_back(u->status());
   for (const relay::UpstreamStatus& from : all) {
-    admin::UpstreamRow row{from.name, from.unacked_events, from.unacked_bytes, from.stranded_batches, {}};
+    admin::UpstreamRow row{from.name,   from.unacked_events,           from.unacked_bytes, from.stranded_batches, {},
+                           from.looped, demand_->filters_of(from.name)};
     for (size_t i = 0; i < from.receivers.size(); ++i) {
       const link::ReceiverStatus& r = from.receivers[i];
       row.receivers.push_back({r.address, from.peers[i], std::string(state_name(r.state)), r.in_flight_batches,
@@ -174,6 +175,9 @@ void Node::fill_services(admin::Status& s) const {
                              {"power_cuts", a.power_cuts},
                              {"vanished", a.vanished},
                              {"newline_added", a.newline_added},
+                             {"joined_events", a.joined_events},
+                             {"locked_waits", a.locked_waits},
+                             {"locked_too_long", a.locked_too_long},
                              {"oversize_lines", a.oversize_lines},
                              {"oversize_bytes", a.oversize_bytes},
                              {"dropped_bytes", a.dropped_bytes},
@@ -280,6 +284,7 @@ void Node::fill_services(admin::Status& s) const {
     s.mqtt->emplace_back("sessions_recovered", j.recovered_sessions);
     s.mqtt->emplace_back("retained_recovered", j.recovered_retained);
     s.mqtt->emplace_back("damaged_records", j.damaged_records);
+    if (wishes_) s.mqtt->emplace_back("interest_overflows", wishes_->overflows());
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);

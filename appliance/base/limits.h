@@ -29,8 +29,11 @@ inline constexpr Duration kProbeMin = 100ms;
 inline constexpr Duration kProbeMax = 10s;
 inline constexpr Duration kHandshakeTimeout = 10s;  // TCP accept to HELLO
 inline constexpr Duration kStreamTtl = std::chrono::hours(24 * 7);
-inline constexpr size_t kLinkConnectionsMax = 10'000;  // per listener; more: refused, counted
-inline constexpr size_t kRangesMax = 4096;             // holes per stream at a receiver; more: credit is withheld
+inline constexpr size_t kLinkConnectionsMax = 10'000;   // per listener; more: refused, counted
+inline constexpr size_t kRangesMax = 4096;              // holes per stream at a receiver; more: credit is withheld
+inline constexpr size_t kInterestMax = 10'000;          // filters told to a peer; more: everything is wanted, counted
+inline constexpr size_t kInterestBytesMax = 4 << 20;    // of these filters; likewise
+inline constexpr size_t kInterestCollectMax = 100'000;  // filters of clients that are looked at for that; likewise
 
 // --- spool
 inline constexpr size_t kSegmentBytes = 64 * 1024 * 1024;

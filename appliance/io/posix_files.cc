@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/sysmacros.h>
@@ -126,6 +127,8 @@ class PosixFile final : public port::File {
     return out;
   }
 
+  bool try_lock_shared() override { return ::flock(fd(), LOCK_SH | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
+  void unlock() override { (void)::flock(fd(), LOCK_UN); }
   port::Lease take_lease() override {
     struct statfs system{};
     if (::fstatfs(fd(), &system) != 0) return port::Lease::unsupported;

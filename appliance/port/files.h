@@ -60,6 +60,9 @@ class File {
   /// Whether the lease taken is still whole: false once an opener is waiting for it to break.
   virtual bool lease_intact() = 0;
   virtual void release_lease() = 0;
+  /// flock(LOCK_SH) without waiting: false while another has it locked. Also true where there are no locks.
+  virtual bool try_lock_shared() { return true; }
+  virtual void unlock() {}
 };
 
 /// A file system, to make much durable at once: a sync of each of thousands of new files takes a journal commit each.

@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto length = static_cast<uint32_t>(size - 1);
   std::memcpy(frame.data(), &length, 4);
   frame[4] = 1;
-  frame[5] = static_cast<char>(data[0] % 16);
+  frame[5] = static_cast<char>(data[0] % 24);
   frame.append(bytes, 1);
   ph::ByteView view = frame;
   uint32_t crc = ph::crc32c(view.substr(12), ph::crc32c(view.substr(4, 4)));

@@ -9,7 +9,7 @@ namespace {
 constexpr uint8_t kVersion = 1;
 constexpr size_t kSiteMax = 255;
 
-enum Flag : uint8_t { newline_added = 1, truncated = 2, piece = 4, retain = 8, qos_shift = 4, gap = 64 };
+enum Flag : uint8_t { newline_added = 1, truncated = 2, piece = 4, retain = 8, qos_shift = 4, gap = 64, joined = 128 };
 
 struct Head {
   Block block;
@@ -32,6 +32,7 @@ Result<Head> decode_head(ByteView bytes, ByteView& payload) {
   b.piece = flags & Flag::piece;
   b.retain = flags & Flag::retain;
   b.gap = flags & Flag::gap;
+  b.joined = flags & Flag::joined;
   b.qos = static_cast<uint8_t>(flags >> Flag::qos_shift & 3);
   b.category = r.sized(UINT16_MAX);
   ByteView origin = r.take(16);
@@ -77,7 +78,8 @@ void encode_header(const Block& b, std::string& out) {
   out.push_back(static_cast<char>(kVersion << 4 | static_cast<uint8_t>(b.kind)));
   out.push_back(static_cast<char>((b.newline_added ? Flag::newline_added : 0) | (b.truncated ? Flag::truncated : 0) |
                                   (b.piece ? Flag::piece : 0) | (b.retain ? Flag::retain : 0) |
-                                  (b.gap ? Flag::gap : 0) | (b.qos & 3) << Flag::qos_shift));
+                                  (b.gap ? Flag::gap : 0) | (b.joined ? Flag::joined : 0) |
+                                  (b.qos & 3) << Flag::qos_shift));
   put_sized(out, b.category);
   out.append(b.id.origin.bytes());
   put_fixed<uint64_t>(out, b.id.stream.value);

@@ -5,10 +5,12 @@
 // never parses. A block of kind `message` is one MQTT message.
 //
 // Byte layout, version 1 (all integers varint unless said otherwise; "sized" = varint length, then bytes):
-//   u8      version and kind: version << 4 | kind     a reader that meets a newer version fails with
-//   event.newer_version u8      flags: bit 0 newline_added, bit 1 truncated, bit 2 piece, bit 3 retain, bits 4-5 QoS,
-//   bit 6 gap marker sized   category 16      origin node id u64     origin stream id, fixed, little-endian varint
-//   first position            event id = (origin, stream, [first, last)): assigned once at ingress, never changed
+//   u8      version << 4 | kind; a reader that meets a newer version fails with event.newer_version
+//   u8      flags: bit 0 newline_added, 1 truncated, 2 piece, 3 retain, 4-5 QoS, 6 gap marker, 7 joined
+//   sized   category
+//   16      origin node id
+//   u64     origin stream id, fixed, little-endian
+//   varint  first position; event id = (origin, stream, [first, last)): assigned once at ingress, never changed
 //   varint  last - first
 //   varint  number of events
 //   varint  accepted at, milliseconds since the epoch
@@ -21,8 +23,8 @@
 //   rest    payload
 //
 // Invariants: for kind lines, payload is empty or ends with '\n' and `events` is its number of '\n'. When none of
-// newline_added, truncated, piece is set, last - first == payload size, and the block may be cut at any line end. With
-// one of them set it holds exactly one event and is never cut.
+// newline_added, truncated, piece, joined is set, last - first == payload size, and the block may be cut at any line
+// end. With one of them set it holds exactly one event and is never cut.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +54,7 @@ struct Block {
   bool newline_added = false;  // the last '\n' is not in the source
   bool truncated = false;      // the source range is longer than the payload: line_oversize = "truncate"
   bool piece = false;          // part of a line that was longer than line_max: line_oversize = "split"
+  bool joined = false;         // one event of several lines of the source, escaped to one
   bool gap = false;            // no payload: the range was lost or dropped here, `topic` says why
   std::string category;
   EventId id;
@@ -67,7 +70,7 @@ struct Block {
   Slice payload;
 
   /// Whether the block holds exactly one event that cannot be cut.
-  bool atomic() const { return kind == BlockKind::message || newline_added || truncated || piece || gap; }
+  bool atomic() const { return kind == BlockKind::message || newline_added || truncated || piece || joined || gap; }
 };
 
 /// Appends the encoding of everything up to the payload; the payload's bytes follow it.

@@ -19,7 +19,10 @@
 //  11 PING     token
 //  12 PONG     token
 //  13 GOODBYE  sized reason
-//  20 DECIDE   u64 stream, list of u64 publish, list of u64 discard
+//  14 DECIDE   u64 stream, list of u64 publish, list of u64 discard
+//  20 INTEREST_ASK  list of sized category
+//  21 INTEREST  u8 flags (bit 0 reset, bit 1 more), list of sized category, list of entry added, list of entry removed
+//   entry      sized filter, list of sized site (at most kHopsMax)
 //   reject     varint first, varint length (> 0), sized reason
 //
 // Bounds: a list's count is checked against the bytes that are left before anything is allocated; texts are cut to
@@ -40,6 +43,8 @@ constexpr size_t kReasonMax = 1024;
 constexpr size_t kTextMax = UINT16_MAX;
 constexpr char kWantsFar = 1;
 constexpr char kAttempt = 2;
+constexpr char kReset = 1;
+constexpr char kMore = 2;
 
 enum class Type : uint8_t {
   hello = 1,
@@ -55,11 +60,16 @@ enum class Type : uint8_t {
   ping,
   pong,
   goodbye,
-  decide = 20
+  decide,
+  interest_ask = 20,
+  interest
 };
-constexpr const char* kNames[] = {"",       "HELLO", "REFUSE",  "RESUME", "RESUMED", "EVENTS", "ACK",
-                                  "CREDIT", "HOLD",  "RELEASE", "CLOSE",  "PING",    "PONG",   "GOODBYE",
-                                  "",       "",      "",        "",       "",        "",       "DECIDE"};
+constexpr const char* kNames[] = {"",     "HELLO",   "REFUSE", "RESUME", "RESUMED",      "EVENTS",  "ACK",    "CREDIT",
+                                  "HOLD", "RELEASE", "CLOSE",  "PING",   "PONG",         "GOODBYE", "DECIDE", "",
+                                  "",     "",        "",       "",       "INTEREST_ASK", "INTEREST"};
+bool is_known(uint8_t type) {
+  return type < std::size(kNames) && *kNames[type];
+}
 
 // --- writing
 
@@ -193,6 +203,28 @@ Type put(std::string& out, const Decide& f) {
   put_attempts(out, f.publish);
   put_attempts(out, f.discard);
   return Type::decide;
+}
+void put_texts(std::string& out, const std::vector<std::string>& texts) {
+  put_varint(out, texts.size());
+  for (const std::string& text : texts) put_sized(out, text);
+}
+Type put(std::string& out, const InterestAsk& f) {
+  put_texts(out, f.categories);
+  return Type::interest_ask;
+}
+void put_entries(std::string& out, const std::vector<Interest::Entry>& entries) {
+  put_varint(out, entries.size());
+  for (const Interest::Entry& e : entries) {
+    put_sized(out, e.filter);
+    put_texts(out, e.via);
+  }
+}
+Type put(std::string& out, const Interest& f) {
+  out.push_back(static_cast<char>((f.reset ? kReset : 0) | (f.more ? kMore : 0)));
+  put_texts(out, f.categories);
+  put_entries(out, f.added);
+  put_entries(out, f.removed);
+  return Type::interest;
 }
 
 // --- reading: get() fills a frame and clears `good` for a value out of range; the caller checks r.ok() once at the end
@@ -334,6 +366,30 @@ void get(Reader& r, Decide& f, bool& good) {
   get_attempts(r, f.publish, good);
   get_attempts(r, f.discard, good);
 }
+void get_texts(Reader& r, std::vector<std::string>& texts, bool& good, size_t most = SIZE_MAX) {
+  uint64_t count = get_count(r, 1, good);
+  if (count > most) good = false;
+  for (uint64_t i = 0; i < count && good && r.ok(); ++i) texts.push_back(get_text(r));
+}
+void get(Reader& r, InterestAsk& f, bool& good) {
+  get_texts(r, f.categories, good);
+}
+void get_entries(Reader& r, std::vector<Interest::Entry>& entries, bool& good) {
+  uint64_t count = get_count(r, 2, good);
+  for (uint64_t i = 0; i < count && good && r.ok(); ++i) {
+    Interest::Entry& entry = entries.emplace_back();
+    entry.filter = get_text(r);
+    get_texts(r, entry.via, good, limits::kHopsMax);
+  }
+}
+void get(Reader& r, Interest& f, bool& good) {
+  const char flags = r.fixed<char>();
+  f.reset = flags & kReset;
+  f.more = flags & kMore;
+  get_texts(r, f.categories, good);
+  get_entries(r, f.added, good);
+  get_entries(r, f.removed, good);
+}
 
 template <class F>
 Result<Frame> parse(Type type, ByteView body) {
@@ -375,13 +431,16 @@ Result<Frame> parse_any(Type type, ByteView body) {
       return parse<Goodbye>(type, body);
     case Type::decide:
       return parse<Decide>(type, body);
+    case Type::interest_ask:
+      return parse<InterestAsk>(type, body);
+    case Type::interest:
+      return parse<Interest>(type, body);
   }
   return fail(errors::malformed, "type");
 }
 
 std::string type_name(uint8_t type) {
-  const bool known = type < std::size(kNames) && *kNames[type] != '\0';
-  return known ? kNames[type] : "type " + std::to_string(type);
+  return is_known(type) ? kNames[type] : "type " + std::to_string(type);
 }
 
 }  // namespace
@@ -426,7 +485,7 @@ Result<Decoded> decode(ByteView bytes) {
     return fail(errors::bad_crc, type_name(type));
   out.consumed = out.wanted;
   out.wanted = 0;
-  if (type >= std::size(kNames) || *kNames[type] == '\0') return out;
+  if (!is_known(type)) return out;
   PH_ASSIGN(Frame frame, parse_any(static_cast<Type>(type), body));
   out.frame = std::move(frame);
   return out;

@@ -12,7 +12,8 @@
 //
 // Order on a connection: both send HELLO at once. The accepting side answers a HELLO that it cannot take by REFUSE and
 // closes. The connecting side is the sender: RESUME, then EVENTS, CLOSE; the other answers RESUMED, ACK, CREDIT, HOLD,
-// RELEASE. Either may send PING when idle (PONG repeats its token) and GOODBYE before an orderly end.
+// RELEASE, and INTEREST once it was asked. Either may send PING when idle (PONG repeats its token) and GOODBYE before
+// an orderly end.
 //
 // Strict (feature bit 1, amendment 17): EVENTS with an attempt are only staged: durable, and in no file. ACK.staged
 // says so. The sender then records the one owner of these positions and sends DECIDE, which publishes (answered by
@@ -46,9 +47,10 @@ struct Reject {
 };
 
 namespace features {
-inline constexpr uint64_t zstd = 1;         // EVENTS with codecs::zstd are understood
-inline constexpr uint64_t strict = 1 << 1;  // EVENTS.attempt, ACK.staged, RESUMED.staged, DECIDE
-}
+inline constexpr uint64_t zstd = 1;           // EVENTS with codecs::zstd are understood
+inline constexpr uint64_t strict = 1 << 1;    // EVENTS.attempt, ACK.staged, RESUMED.staged, DECIDE
+inline constexpr uint64_t interest = 1 << 4;  // of a receiver: INTEREST_ASK is answered
+}  // namespace features
 
 struct Hello {
   uint16_t protocol_min = 1;
@@ -171,13 +173,34 @@ struct Goodbye {
   bool operator==(const Goodbye&) const = default;
 };
 
+/// Sender: it asks to be told which topics are wanted of messages that it sends under these categories; the last one
+/// counts. To be sent only to a receiver whose HELLO has features::interest.
+struct InterestAsk {
+  std::vector<std::string> categories;
+  bool operator==(const InterestAsk&) const = default;
+};
+/// Receiver: an answer to InterestAsk, and what changed since. Nothing else is wanted.
+struct Interest {
+  struct Entry {
+    std::string filter;            // of topics; empty: everything, also what `#` does not match
+    std::vector<std::string> via;  // sites by which it came here, the one where it is wanted first; not this one
+    auto operator<=>(const Entry&) const = default;
+  };
+  bool reset = false;                   // what was told before on this connection, or any, is void
+  std::vector<std::string> categories;  // with reset: those that it answers for
+  bool more = false;                    // the next frame goes on: not to be used before it has come
+  std::vector<Entry> added;
+  std::vector<Entry> removed;
+  bool operator==(const Interest&) const = default;
+};
+
 namespace codecs {
 inline constexpr uint8_t none = 0;
 inline constexpr uint8_t zstd = 1;  // see compression.h
 }  // namespace codecs
 
 using Frame = std::variant<Hello, Refuse, Resume, Resumed, Events, Ack, Credit, Hold, Release, CloseStream, Ping, Pong,
-                           Goodbye, Decide>;
+                           Goodbye, Decide, InterestAsk, Interest>;
 
 /// A frame ready to send: small fields first, then (EVENTS only) the packed blocks, shared and not copied.
 struct Encoded {

@@ -40,6 +40,8 @@ std::vector<Frame> all_frames() {
       Goodbye{"stopping"},
       Decide{a, {7, 8}, {}},
       Decide{a, {}, {UINT64_MAX}},
+      InterestAsk{{"news", "alarms"}},
+      Interest{true, {"news"}, true, {{"a/+/#", {"ams", "fra"}}, {"", {}}}, {{"x", {}}}},
   };
 }
 
@@ -188,7 +190,7 @@ TEST(LinkFrames, garbage_never_crashes) {
     std::string bytes = wire(frames[random.below(frames.size())]).substr(12);
     for (uint64_t n = random.below(4); n-- > 0 && !bytes.empty();)
       bytes[random.below(bytes.size())] = static_cast<char>(random.next());
-    const std::string received = raw(1, static_cast<uint8_t>(1 + random.below(13)), bytes);
+    const std::string received = raw(1, static_cast<uint8_t>(1 + random.below(21)), bytes);
     auto decoded = decode(received);
     if (!decoded) continue;
     if (const Frame* f = std::get_if<Frame>(&decoded->frame)) wire(*f);  // what was decoded can be encoded

@@ -37,6 +37,12 @@ std::string_view category_of(std::string_view name) {
   return name;
 }
 
+bool is_big(std::string_view name) {
+  name = rotated(name).original;
+  strip(name, ".log");
+  return name.ends_with("_big");
+}
+
 RotatedName rotated(std::string_view name) {
   if (std::string_view base = name; strip(base, ".old") && !base.empty()) return {base, 1};
   std::string_view digits = trailing_digits(name);

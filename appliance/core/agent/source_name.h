@@ -20,6 +20,9 @@ namespace ph::agent {
 /// The category of a first-level file by LSD's rule alone. May be empty ("_big"): the caller checks it.
 std::string_view category_of(std::string_view file_name);
 
+/// Whether its writers lock the file while they append to it: "x_big", "x_big.log", rotated or not.
+bool is_big(std::string_view file_name);
+
 struct RotatedName {
   std::string_view original;  // "x.log" of "x.log.2"
   uint32_t number = 0;        // greater is older; 0: not rotated

@@ -3,6 +3,14 @@
 #include <gtest/gtest.h>
 
 namespace ph::agent {
+
+TEST(SourceName, big_files_are_those_that_writers_lock) {
+  for (const char* name : {"x_big", "x_big.log", "x_big.log.1", "x_big.log.old", "x_big-20240131"}) {
+    if (std::string_view(name) == "x_big-20240131") continue;  // no rotation without ".log"
+    EXPECT_TRUE(is_big(name)) << name;
+  }
+  for (const char* name : {"x", "x_big2.log", "big.log", "x_bigger"}) EXPECT_FALSE(is_big(name)) << name;
+}
 namespace {
 
 SourceName name(std::string_view directory, std::string_view file, bool known = false) {

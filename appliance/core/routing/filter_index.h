@@ -67,6 +67,12 @@ class FilterIndex {
   std::string filter(NodeIndex node) const { return tree_.path(node); }
   size_t size() const { return filters_; }
 
+  /// Calls visit(filter) for each filter, in no promised order, until it returns false.
+  template <class Visit>
+  void for_each_filter(Visit&& visit) const {
+    walk_all(kRoot, visit);
+  }
+
   /// Calls visit(T&) once for each filter that the topic matches, in no promised order. `visit` must not change the
   /// index.
   template <class Visit>
@@ -76,6 +82,14 @@ class FilterIndex {
   }
 
  private:
+  template <class Visit>
+  bool walk_all(NodeIndex node, Visit& visit) const {
+    if (tree_.payload(node) != kNone && !visit(tree_.path(node))) return false;
+    for (NodeIndex child = tree_.first_child(node); child != kNone; child = tree_.next_sibling(child))
+      if (!walk_all(child, visit)) return false;
+    return true;
+  }
+
   /// Depth is bounded by the deepest filter that was inserted.
   template <class Visit>
   void walk(NodeIndex node, ByteView rest, bool reserved, Visit& visit) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <regex>
 #include <set>
 
 #include "base/mask_overlap.h"
@@ -18,6 +19,7 @@ constexpr size_t kNameMax = 64;
 constexpr size_t kMasksMax = 10'000;
 constexpr size_t kTemplateMax = 4096;
 constexpr size_t kPathMax = 256;
+constexpr size_t kPatternMax = 1024;
 
 /// Letters, digits, '.', '_', '-', first a letter or digit: safe as a file name, a store key and a label.
 bool is_name(std::string_view text) {
@@ -132,6 +134,25 @@ class Check {
     if (overlaps(own, s_.node.data_dir) && own.size() <= s_.node.data_dir.size())
       out_.error(at.place("dir"), "agent.dir holds node.data_dir",
                  "the agent would send and delete the node's own state");
+    for (size_t i = 0; i < s_.agent->categories.size(); ++i) {
+      const AgentCategory& c = s_.agent->categories[i];
+      const At row = at.row("category", i);
+      for (size_t m = 0; m < c.match.size(); ++m) mask(c.match[m], row.item("match", m), "agent.category.match");
+      if (auto fault = pattern_fault(c.multiline_start); !fault.empty())
+        out_.error(row.place("multiline_start"), "`agent.category.multiline_start` is no regular expression: " + fault);
+      for (const char* key : {"multiline_lines", "multiline_bytes", "multiline_timeout"})
+        if (row.has(key) && c.multiline_start.empty())
+          out_.error(row.place(key), "`" + std::string(key) + "` needs `multiline_start`");
+    }
+  }
+  static std::string pattern_fault(const std::string& text) {
+    if (text.size() > kPatternMax) return "longer than " + std::to_string(kPatternMax) + " bytes";
+    try {
+      const std::regex tried(text, std::regex::ECMAScript);
+      return std::regex_search("", tried) && !text.empty() ? "it matches every line" : "";
+    } catch (const std::regex_error& e) {
+      return e.what();
+    }
   }
   void receiver() {
     if (!s_.receiver) return;
@@ -274,12 +295,26 @@ class Check {
     for (size_t t = 0; t < r.topics.size(); ++t) topic(r.topics[t], at.item("topics", t));
     targets(r, at);
     category_of(r, at);
+    if (r.when == When::subscribed) demand(r, at);
     spool(r, at);
     if (r.ack == Ack::far && !r.topics.empty())
       out_.warning(at.place("ack"), "`ack = \"far\"` on a route with topics withholds PUBACK during an outage",
                    "clients stop once their window of unacknowledged messages is full");
     if (!r.topics.empty() && s_.listeners.empty())
       out_.warning(at.place("topics"), "this route takes MQTT topics, but there is no [[listener]]");
+  }
+  /// What is wanted is known per upstream, and told on our own link protocol.
+  void demand(const Route& r, const At& at) {
+    const auto wrong = [&](const std::string& text, const std::string& hint) {
+      out_.error(at.place("when"), "`when = \"subscribed\"` " + text, hint);
+    };
+    if (r.topics.empty() || !r.categories.empty())
+      wrong("is for routes with `topics` and no `categories`", "events from files and peers are always sent");
+    if (r.to.size() != 1 || r.to.front().kind != Target::Kind::upstream)
+      wrong("needs exactly one upstream in `to`", "write a route for each upstream; no event arrives twice by that");
+    for (const Upstream& u : s_.upstreams)
+      if (r.to.size() == 1 && u.name == r.to.front().text && u.protocol != Protocol::link)
+        wrong("needs an upstream with `protocol = \"link\"`", "others cannot tell what is wanted there");
   }
   void spool(const Route& r, const At& at) {
     const bool drops = r.spool.full != Full::block;
@@ -345,9 +380,10 @@ class Check {
       }
       const size_t close = text.find('}', i);
       const std::string_view word = std::string_view(text).substr(i, close == text.npos ? close : close - i + 1);
-      if (word != "{topic}" && word != "{category}") {
+      static constexpr std::string_view kWords[] = {"{topic}", "{category}", "{origin}", "{site}", "{node}"};
+      if (std::ranges::find(kWords, word) == std::end(kWords)) {
         out_.error(place, in_quotes(word.substr(0, 40)) + " is no part of a topic template",
-                   "known are {topic} and {category}");
+                   "known are {topic}, {category}, {origin}, {site} and {node}");
         return;
       }
       topic += 'x';

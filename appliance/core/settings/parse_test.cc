@@ -194,8 +194,7 @@ spool = { keep = "7d", full = "drop_oldest" }
   std::vector<std::string> unsupported;
   for (const auto& line : got)
     if (line.find("not supported in this version") != line.npos) unsupported.push_back(line);
-  EXPECT_THAT(unsupported,
-              testing::IsEmpty());
+  EXPECT_THAT(unsupported, testing::IsEmpty());
   EXPECT_THAT(got, testing::Contains(HasSubstr("f:16:7: error: `ack = \"far\"` and `spool.full")));
 }
 
@@ -340,6 +339,53 @@ to = ["fro", "files", "fra", "fra", { mqtt = "x/{tpic}" }, { mqtt = "a/#" }, { t
                        HasSubstr("f:14:60: error: \"a/#\" does not make a topic"),
                        HasSubstr("f:14:60: warning: this route publishes to MQTT"),
                        HasSubstr("f:14:78: error: a target is an upstream's name")));
+}
+
+TEST(Parse, a_route_that_is_asked_for_leads_topics_to_one_upstream) {
+  const std::string rest =
+      "[[listener]]\nbind = \"127.0.0.1:1883\"\n[[upstream]]\nname = \"u\"\naddresses = "
+      "[\"127.0.0.1:1\"]\n[[upstream]]\n"
+      "name = \"v\"\naddresses = [\"127.0.0.1:2\"]\n";
+  const auto route = [&](const std::string& keys) {
+    return rest + "[[route]]\nname = \"r\"\nwhen = \"subscribed\"\n" + keys +
+           "[[route]]\nname = \"s\"\nto = [\"u\", \"v\"]\n";
+  };
+  EXPECT_EQ(good(route("topics = [\"#\"]\nto = [\"u\"]\n")).routes[0].when, When::subscribed);
+  EXPECT_EQ(good(route("topics = [\"#\"]\nto = [\"u\"]\n")).routes[1].when, When::always);
+  EXPECT_THAT(complaints(route("topics = [\"#\"]\nto = [\"u\", \"v\"]\n")),
+              ElementsAre(HasSubstr("f:11:8: error: `when = \"subscribed\"` needs exactly one upstream in `to`")));
+  EXPECT_THAT(complaints(route("topics = [\"#\"]\nto = [{ mqtt = \"{topic}\" }]\n")),
+              ElementsAre(HasSubstr("needs exactly one upstream")));
+  EXPECT_THAT(complaints(route("topics = [\"#\"]\ncategories = [\"c\"]\nto = [\"u\"]\n")),
+              ElementsAre(HasSubstr("is for routes with `topics` and no `categories`")));
+}
+
+TEST(Parse, how_an_agents_files_are_read_is_said_by_category) {
+  const std::string head = "[agent]\ndir = \"/a\"\ninclude = [\"*.log\"]\nexclude = [\"x*\"]\nmode = \"tail\"\n";
+  const std::string tail =
+      "[[upstream]]\nname = \"u\"\naddresses = [\"127.0.0.1:1\"]\n[[route]]\nname = \"r\"\nto = [\"u\"]\n";
+  const Settings s =
+      good(head + "[[agent.category]]\nmatch = [\"app_*\"]\nmode = \"spool\"\nmultiline_start = '\\d '\n" +
+           "multiline_lines = 7\nmultiline_bytes = \"2KiB\"\nmultiline_timeout = \"3s\"\n" + tail);
+  EXPECT_EQ(s.agent->mode, AgentMode::tail);
+  EXPECT_THAT(s.agent->include, ElementsAre("*.log"));
+  EXPECT_THAT(s.agent->exclude, ElementsAre("x*"));
+  ASSERT_EQ(s.agent->categories.size(), 1u);
+  const AgentCategory& c = s.agent->categories.front();
+  EXPECT_EQ(c.mode, AgentMode::spool);
+  EXPECT_EQ(c.multiline_start, "\\d ");
+  EXPECT_EQ(c.multiline_lines, 7u);
+  EXPECT_EQ(c.multiline_bytes.value, 2048u);
+  EXPECT_EQ(c.multiline_timeout, 3s);
+  EXPECT_THAT(
+      complaints(head + "[[agent.category]]\nmatch = [\"a/b\"]\nmultiline_start = '('\n[[agent.category]]\n" +
+                 "match = [\"*\"]\nmultiline_lines = 3\n[[agent.category]]\nmatch = [\"*\"]\nmultiline_start = '.*'\n" +
+                 tail),
+      ElementsAre(HasSubstr("f:7:10: error: `agent.category.match`: \"a/b\" can match no category"),
+                  HasSubstr("f:8:19: error: `agent.category.multiline_start` is no regular expression"),
+                  HasSubstr("f:11:19: error: `multiline_lines` needs `multiline_start`"),
+                  HasSubstr("f:14:19: error: `agent.category.multiline_start` is no regular expression: it "
+                            "matches every line")));
 }
 
 TEST(Parse, a_rate_by_the_hour_of_the_day) {

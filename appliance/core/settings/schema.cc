@@ -56,6 +56,42 @@ const Table<Agent>& agent_table() {
                    "How often the directory is read through, for what change notifications missed."),
           duration("delete_grace", &Agent::delete_grace, 1s, kDay,
                    "Time between rotation and the first attempt to delete."),
+          choice<Agent, AgentMode, AgentMode>(
+              "mode", &Agent::mode, {{"spool", AgentMode::spool}, {"tail", AgentMode::tail}},
+              "spool: the agent rotates and deletes the files. tail: somebody else does, by renaming or by copying and "
+              "truncating; the agent reads on and touches nothing."),
+          texts("include", &Agent::include,
+                "Masks of files to read, by name or by path below dir; * stands for anything, also a slash. Default: "
+                "all.")
+              .like("[\"*.log\"]"),
+          texts("exclude", &Agent::exclude, "Masks of files not to begin with; stronger than include.")
+              .like("[\"debug/*\"]"),
+      },
+      {"category"});
+  return table;
+}
+
+const Table<AgentCategory>& agent_category_table() {
+  static const Table<AgentCategory> table(
+      "agent.category", true, "How the files of categories are read; the first table with a matching mask counts.",
+      {
+          texts("match", &AgentCategory::match, "Masks of categories; * stands for anything.")
+              .needed()
+              .like("[\"app_*\"]"),
+          choice<AgentCategory, std::optional<AgentMode>, AgentMode>(
+              "mode", &AgentCategory::mode, {{"spool", AgentMode::spool}, {"tail", AgentMode::tail}},
+              "Instead of agent.mode.")
+              .like("\"tail\""),
+          text(
+              "multiline_start", &AgentCategory::multiline_start,
+              "Regular expression (ECMAScript) that the first line of an event matches at its beginning; lines that do "
+              "not belong to the event before. It becomes one line, with newlines as \\n and backslashes as \\\\. "
+              "Default: every line is an event.")
+              .like("'\\d{4}-\\d\\d-\\d\\d '"),
+          integer("multiline_lines", &AgentCategory::multiline_lines, 1, 100'000, "Longest event, in lines."),
+          size("multiline_bytes", &AgentCategory::multiline_bytes, 1_KiB, 256_KiB, "Longest event, in bytes."),
+          duration("multiline_timeout", &AgentCategory::multiline_timeout, 100ms, std::chrono::hours(1),
+                   "An event at the end of a file is whole when nothing was added for so long."),
       });
   return table;
 }
@@ -288,8 +324,9 @@ Key<Route> to_key() {
   return Key<Route>{"to",
                     "array",
                     "",
-                    "Targets: names of upstreams, \"files\", or { mqtt = \"topic template\" } with {topic} and "
-                    "{category}. Each has its own place in the queue and never delays another.",
+                    "Targets: names of upstreams, \"files\", or { mqtt = \"topic template\" } with {topic}, "
+                    "{category}, {origin} (the site where the event entered), {site} and {node} (this node's). Each "
+                    "has its own place in the queue and never delays another.",
                     [](Route& row, const Value& v, const Field& f) {
                       if (!f.expect(v, Value::Kind::array, "an array of targets")) return;
                       for (const Value& item : v.items) read_target(item, f, row);
@@ -319,6 +356,11 @@ const Table<Route>& route_table() {
               "ack", &Route::ack, {{"local", Ack::local}, {"far", Ack::far}},
               "When a file or a PUBLISH is released: when the next node (for MQTT: this one) has it "
               "on disk, or when every target's far end has it."),
+          choice<Route, When, When>(
+              "when", &Route::when, {{"always", When::always}, {"subscribed", When::subscribed}},
+              "For a route with topics and one upstream. subscribed: only messages that somebody at the far end "
+              "subscribes to are kept and sent; sessions that are away count, and during an outage what was wanted "
+              "last. Others are acknowledged as if there were no route."),
           text("category", &Route::category, "Category of events made from MQTT messages. Default: the route's name.")
               .like("\"payments\""),
           choice<Route, std::optional<MessageFormat>, MessageFormat>(
@@ -481,9 +523,10 @@ const std::vector<NotBuilt>& not_built() {
 const std::vector<TableInfo>& schema() {
   static const std::vector<TableInfo> tables = [] {
     std::vector<TableInfo> out = {
-        node_table().info(),     agent_table().info(), receiver_table().info(), category_table().info(),
-        upstream_table().info(), route_table().info(), spool_table().info(),    listener_table().info(),
-        tls_table().info(),      api_table().info(),   log_table().info(),
+        node_table().info(),     agent_table().info(),    agent_category_table().info(),
+        receiver_table().info(), category_table().info(), upstream_table().info(),
+        route_table().info(),    spool_table().info(),    listener_table().info(),
+        tls_table().info(),      api_table().info(),      log_table().info(),
     };
     for (TableInfo& t : broker_tables()) out.push_back(std::move(t));
     for (TableInfo& t : access_tables()) out.push_back(std::move(t));
@@ -499,7 +542,10 @@ void read_settings(const Value& root, Settings& into, Diagnostics& out) {
     if (!known) report_unknown("", e, out);
   }
   if (const Value* t = table_at(root, "node", "node", out)) node_table().read(*t, into.node, out);
-  if (const Value* t = table_at(root, "agent", "agent", out)) agent_table().read(*t, into.agent.emplace(), out);
+  if (const Value* t = table_at(root, "agent", "agent", out)) {
+    agent_table().read(*t, into.agent.emplace(), out);
+    read_rows(*t, "category", agent_category_table(), into.agent->categories, out);
+  }
   if (const Value* t = table_at(root, "receiver", "receiver", out)) {
     receiver_table().read(*t, into.receiver.emplace(), out);
     read_rows(*t, "category", category_table(), into.receiver->categories, out);

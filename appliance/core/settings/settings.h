@@ -26,6 +26,15 @@ struct Node {
 };
 
 enum class Oversize : uint8_t { split, truncate, dead_letter };
+enum class AgentMode : uint8_t { spool, tail };
+struct AgentCategory {
+  std::vector<std::string> match;
+  std::optional<AgentMode> mode;
+  std::string multiline_start;  // regular expression; empty: a line is an event
+  uint32_t multiline_lines = 1000;
+  Bytes multiline_bytes{64 * 1024};
+  Duration multiline_timeout = 1s;
+};
 struct Agent {
   std::string dir;
   Bytes line_max{limits::kLineMaxDefault};
@@ -34,6 +43,10 @@ struct Agent {
   Duration rotate_age = 60s;
   Duration rescan_interval = 30s;
   Duration delete_grace = 1s;
+  AgentMode mode = AgentMode::spool;
+  std::vector<std::string> include;  // empty: all
+  std::vector<std::string> exclude;
+  std::vector<AgentCategory> categories;
 };
 
 enum class FileMode : uint8_t { chunks, plain };
@@ -102,6 +115,7 @@ struct Upstream {
 };
 
 enum class Ack : uint8_t { local, far };
+enum class When : uint8_t { always, subscribed };
 enum class Full : uint8_t { block, drop_oldest, drop_newest };
 struct Spool {
   std::optional<Bytes> max;
@@ -121,6 +135,7 @@ struct Route {
   std::vector<std::string> topics;
   std::vector<Target> to;
   Ack ack = Ack::local;
+  When when = When::always;
   Spool spool;
   std::string category;  // of events made from MQTT messages; never empty after parse(): the route's name
   std::optional<MessageFormat> format;

@@ -57,6 +57,8 @@ json::object upstream(const UpstreamRow& row) {
                                      {"last_error", r.last_error}});
   return {{"name", row.name},
           {"unacked_events", row.unacked_events},
+          {"looped", row.looped},
+          {"wanted_filters", row.wanted_filters ? json::value(*row.wanted_filters) : json::value(nullptr)},
           {"unacked_bytes", row.unacked_bytes},
           {"stranded_batches", row.stranded_batches},
           {"receivers", std::move(receivers)}};

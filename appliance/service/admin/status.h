@@ -41,6 +41,8 @@ struct UpstreamRow {
   uint64_t unacked_bytes = 0;
   uint64_t stranded_batches = 0;  // strict: owned by receivers that are configured no more
   std::vector<ReceiverRow> receivers;
+  uint64_t looped = 0;                         // events not sent, since they had been where they would go
+  std::optional<uint64_t> wanted_filters = 0;  // nullopt: everything is wanted, as far as this node knows
 };
 
 struct SpoolRow {

@@ -23,6 +23,7 @@
 #include "base/limits.h"
 #include "base/result.h"
 #include "core/agent/line_packer.h"
+#include "core/agent/multiline.h"
 #include "port/dead_letters.h"
 #include "port/event_source.h"
 #include "port/files.h"
@@ -42,6 +43,13 @@ struct RouteOptions {
   std::vector<TargetOptions> targets;
 };
 
+/// How a category's files are read.
+struct CategoryOptions {
+  std::vector<std::string> masks;              // the first entry with a matching mask counts
+  bool tail = false;                           // somebody else rotates and deletes: nothing is touched
+  std::shared_ptr<const Multiline> multiline;  // null: a line is an event
+};
+
 struct AgentOptions {
   std::string directory;  // absolute, without a trailing slash
   size_t line_max = limits::kLineMaxDefault;
@@ -53,6 +61,10 @@ struct AgentOptions {
   Duration poll = std::chrono::seconds(1);          // for directories that cannot be watched
   Duration flush = std::chrono::milliseconds(500);  // cursors are on disk this long after they moved, at the latest
   size_t descriptors_max = 64;
+  std::vector<std::string> include;  // masks of paths below the directory, or of names; empty: all
+  std::vector<std::string> exclude;  // likewise
+  bool tail = false;                 // of categories that no entry matches
+  std::vector<CategoryOptions> categories;
   std::string boot_id;  // of the running kernel; empty: unknown, taken as never rebooted
   std::vector<RouteOptions> routes;
   /// The route (index) of a category; nullopt: none, the file stays.
@@ -93,6 +105,9 @@ struct AgentStats {
   uint64_t vanished = 0;              // deleted by others before they were delivered
   uint64_t renewed = 0;               // streams renewed because a receiver knew more than this node
   uint64_t newline_added = 0;
+  uint64_t joined_events = 0;    // of several lines
+  uint64_t locked_waits = 0;     // a "_big" file that its writer had locked was read later,
+  uint64_t locked_too_long = 0;  // or without the lock, after kLockPatience
   uint64_t oversize_lines = 0;
   uint64_t oversize_bytes = 0;  // of those, not delivered
   uint64_t dropped_bytes = 0;   // truncated or deleted before they were read, summed over targets

@@ -23,6 +23,7 @@ AgentSource::AgentSource(Parts& parts, std::string route, TargetOptions target, 
       route_(std::move(route)),
       target_(std::move(target)),
       counted_(counters),
+      again_timer_(parts.loop.make_timer()),
       retry_(parts.loop.make_timer()) {}
 
 AgentSource::~AgentSource() = default;
@@ -173,6 +174,7 @@ std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
         return batch;
       }
       c.stalled = g.size;
+      if (outcome.again) read_again(c, *outcome.again);
       drop_from_lane(lane, c);
       lane.at = g.order + 1;
       if (outcome.nothing == SourceReader::Nothing::replaced)
@@ -190,6 +192,25 @@ std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
     lanes_.erase(lanes_.find(*lane.name));
   }
   return std::nullopt;
+}
+
+void AgentSource::read_again(Cursor& c, Duration after) {
+  if (std::exchange(c.again, true)) return;
+  again_.emplace(parts_.loop.now() + after, c.stream);
+  again_timer_->start(std::max(again_.begin()->first - parts_.loop.now(), Duration::zero()), [this] { run_again(); });
+}
+
+void AgentSource::run_again() {
+  const Instant now = parts_.loop.now();
+  while (!again_.empty() && again_.begin()->first <= now) {
+    Cursor* c = find(again_.begin()->second);
+    again_.erase(again_.begin());
+    if (!c) continue;
+    c->again = false;
+    c->stalled = 0;
+    if (has_data(*c)) ready(*c);
+  }
+  if (!again_.empty()) again_timer_->start(again_.begin()->first - now, [this] { run_again(); });
 }
 
 port::Batch AgentSource::hand_out(Cursor& c, SourceReader::Read read) {
@@ -399,6 +420,7 @@ void AgentSource::give_up_stream(Cursor& c) {
 
 void AgentSource::renew_cursor(Cursor& c) {
   give_up_stream(c);
+  c.again = false;  // what is planned names the stream before
   c.reserved = c.asked = 0;
   c.read_when_asked = c.settled;
   c.reserving = false;

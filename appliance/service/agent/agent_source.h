@@ -87,6 +87,8 @@ class AgentSource : public port::EventSource {
   void ask_for_more(Cursor& c);
   void move_far(Cursor& c);
   void give_up_stream(Cursor& c);
+  void read_again(Cursor& c, Duration after);
+  void run_again();
   static uint64_t assigned(const Cursor& c);
   port::Batch hand_out(Cursor& c, SourceReader::Read read);
   void drop_from_lane(Lane& lane, Cursor& c);
@@ -110,6 +112,8 @@ class AgentSource : public port::EventSource {
   port::Task on_ready_;
   std::move_only_function<void(StreamId)> on_closed_;
   bool waking_ = false;
+  std::multimap<Instant, StreamId> again_;  // cursors that are to be read at a time; each once
+  std::unique_ptr<port::Timer> again_timer_;
   std::unique_ptr<port::Timer> retry_;
   std::vector<std::shared_ptr<port::DeadLetter>> failed_letters_;
 };

@@ -20,21 +20,27 @@ Result<std::string> piece(port::File& file, uint64_t offset, uint64_t size) {
 
 }  // namespace
 
-/// The generation whose copy such a file would be: the latest one truncated under the original's name, else the one
-/// that lies there now.
-Generation* CopyWatch::original_of(const std::string& directory, const std::string& lane, const SourceName& source) {
-  Generation *live = nullptr, *truncated = nullptr;
+/// The generation that lies under the original's name now.
+Generation* CopyWatch::live_original(const std::string& directory, const std::string& lane, const SourceName& source) {
+  Generation* live = nullptr;
   parts_.table->each_in_lane(lane, [&](Generation& g) {
-    if (g.cursors.empty()) return;
-    if (g.readable() && g.verified && g.directory == directory && g.name == source.original)
+    if (!g.cursors.empty() && g.readable() && g.verified && g.directory == directory && g.name == source.original)
       live = &g;
-    else if (g.truncated && (!truncated || g.order > truncated->order))
-      truncated = &g;
   });
-  if (truncated || !live) return truncated;
+  if (!live) return nullptr;
   auto there = parts_.files.stat(parts_.path(*live));
   bool in_place = there && *there && identity_of(**there) == live->identity;
   return in_place ? live : nullptr;
+}
+
+/// The generation truncated in its place that the copy has the bytes of. There may be several, not forgotten yet, and
+/// after a restart their order says nothing.
+Generation* CopyWatch::truncated_original(const std::string& lane, port::File& copy, uint64_t size) {
+  Generation* found = nullptr;
+  parts_.table->each_in_lane(lane, [&](Generation& g) {
+    if (!found && !g.cursors.empty() && g.truncated && !g.readable() && continues_ended(copy, size, g)) found = &g;
+  });
+  return found;
 }
 
 /// First and last 4 KiB of the copy are the original's at the same places.
@@ -74,13 +80,12 @@ CopyWatch::Decision CopyWatch::judge(const std::string& directory, const std::st
     return Decision{verdict, original};
   };
   if (source.rotation == 0) return {};
-  Generation* original = original_of(directory, directory.empty() ? source.original : directory + "/", source);
-  if (!original) return decided(Verdict::unrelated, nullptr);
+  const std::string lane = directory.empty() ? source.original : directory + "/";
   auto file = parts_.files.open(parts_.path(directory, name), port::OpenMode::read);
   if (!file) return decided(Verdict::unrelated, nullptr);
-  if (!original->readable())
-    return continues_ended(**file, stat.size, *original) ? decided(Verdict::copy, original)
-                                                         : decided(Verdict::unrelated, nullptr);
+  if (Generation* ended = truncated_original(lane, **file, stat.size)) return decided(Verdict::copy, ended);
+  Generation* original = live_original(directory, lane, source);
+  if (!original) return decided(Verdict::unrelated, nullptr);
   if (!continues(**file, stat.size, *original)) return decided(Verdict::unrelated, nullptr);
   if (!waiting_.contains(key) && waiting_.size() >= kWaitingMax) return decided(Verdict::unrelated, nullptr);
   Waiting& w = waiting_[key];

@@ -41,7 +41,8 @@ class CopyWatch {
     int64_t modified_ns = 0;
     Instant since{};
   };
-  Generation* original_of(const std::string& directory, const std::string& lane, const SourceName& source);
+  Generation* live_original(const std::string& directory, const std::string& lane, const SourceName& source);
+  Generation* truncated_original(const std::string& lane, port::File& copy, uint64_t size);
   bool continues(port::File& copy, uint64_t size, Generation& live);
   bool continues_ended(port::File& copy, uint64_t size, const Generation& ended);
 

@@ -40,6 +40,8 @@ struct Past {
   uint64_t far = 0;
 };
 
+struct CategoryOptions;
+
 struct Cursor {
   Generation* generation = nullptr;
   AgentSource* source = nullptr;
@@ -54,6 +56,9 @@ struct Cursor {
   Window read_window;                       // ends at read
   std::optional<bool> in_oversize = false;  // read stands inside a line longer than line_max; nullopt: to be found out
   uint64_t stalled = 0;                     // file size at which no further whole line was found
+  uint64_t tail_size = 0;                   // file size since which an event of several lines may still go on,
+  Instant tail_since{};                     // and since when
+  bool again = false;                       // is read again at a time, not only when the file grows
   uint64_t queued_events = 0;
   std::list<Handed> handed;
   std::vector<DeadRange> dead;
@@ -101,6 +106,9 @@ struct Generation {
   std::unique_ptr<port::File> file;  // our only descriptor, when open
   std::list<Generation*>::iterator place{};
   bool pinned = false;  // the descriptor is the only way to the bytes
+  bool big = false;     // its writers lock it (lsd-wire.md, Source files)
+  std::optional<Instant> locked_since;
+  const CategoryOptions* options = nullptr;  // of its category
 
   bool scheduled = false;  // in the retirement's queue, at `due`
   Instant due{};

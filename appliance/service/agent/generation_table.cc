@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "base/mask.h"
 #include "service/agent/agent_source.h"
 #include "service/agent/ledger.h"
 #include "service/agent/retirement.h"
@@ -22,9 +23,17 @@ void Parts::post(port::Task task) {
   });
 }
 
+const CategoryOptions* Parts::options_of(std::string_view category) const {
+  for (const CategoryOptions& o : options.categories)
+    if (std::ranges::any_of(o.masks, [&](const std::string& mask) { return mask_matches(mask, category); })) return &o;
+  return nullptr;
+}
+
 Generation& GenerationTable::add(std::unique_ptr<Generation> g) {
   Generation& ref = *g;
   ref.first_seen = parts_.loop.now();
+  ref.options = parts_.options_of(ref.category);
+  ref.big = is_big(ref.name);
   lanes_[ref.lane].push_back(&ref);
   generations_[ref.id] = std::move(g);
   if (ref.readable()) attach(ref);

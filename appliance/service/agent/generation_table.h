@@ -41,6 +41,9 @@ struct Parts {
   Scanner* scanner = nullptr;
   SourceReader* reader = nullptr;
 
+  /// The entry of a category; null: none matches.
+  const CategoryOptions* options_of(std::string_view category) const;
+  bool tails(const Generation& g) const { return g.options ? g.options->tail : options.tail; }
   /// Absolute path of an entry.
   std::string path(std::string_view directory, std::string_view name) const;
   std::string path(const Generation& g) const { return path(g.directory, g.name); }

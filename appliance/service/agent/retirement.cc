@@ -25,7 +25,7 @@ constexpr size_t kLaneWaitingMax = 64;  // rotated files of one lane that are no
 Retirement::Retirement(Parts& parts) : parts_(parts), timer_(parts.loop.make_timer()) {}
 
 void Retirement::start() {
-  make_hidden_directory();
+  if (!parts_.options.tail) make_hidden_directory();  // else when it is needed: the place may not even be writable
   arm();
 }
 
@@ -88,7 +88,7 @@ void Retirement::run_due() {
 void Retirement::consider(Generation& g) {
   switch (g.state) {
     case GenerationState::live: {
-      if (g.cursors.empty() || !g.verified) return;
+      if (g.cursors.empty() || !g.verified || parts_.tails(g)) return;
       Instant now = parts_.loop.now();
       Instant due =
           g.first_seen + (g.size > 0 ? parts_.options.rotate_age : parts_.options.rotate_age * kEmptyAgeFactor);
@@ -148,7 +148,7 @@ bool Retirement::too_many_waiting(const Generation& g) {
 }
 
 void Retirement::step_live(Generation& g) {
-  if (g.cursors.empty() || g.in_hidden()) return;
+  if (g.cursors.empty() || g.in_hidden() || parts_.tails(g)) return;
   if (!hidden_durable_) {
     make_hidden_directory();
     return no_hidden_directory_.empty() ? schedule(g, kDrainPoll) : hold(g, no_hidden_directory_, kBackoffMax);

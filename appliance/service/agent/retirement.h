@@ -9,6 +9,7 @@
 //             finish it. Then: size still as acknowledged, lease whole, unlink, lease whole. If an opener slipped in
 //   draining  between, the lease tells: the descriptor is kept and what arrives is delivered until a second lease.
 //   ended     directory synced, cursors settled, records removed, receivers told.
+// Files of a category with `tail` are somebody else's: none of this happens to them.
 // Without the proof (a writer, another user's file without CAP_LEASE, NFS, a hard link) the file stays and the status
 // says why; other files go on. Residue: a crash while draining loses what a writer put into the unlinked file
 // meanwhile.

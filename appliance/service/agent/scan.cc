@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/mask.h"
 #include "codec/event/block.h"
 #include "service/agent/agent_source.h"
 #include "service/agent/ledger.h"
@@ -227,8 +228,25 @@ void Scanner::found(const std::string& directory, const std::string& name, const
       auto sibling = parts_.files.stat(parts_.path(directory, original));
       return sibling && sibling->has_value();
     });
+    if (!wanted(directory, name, fresh.source)) {
+      fresh_inodes_.erase({stat.device, stat.inode});
+      return log_once("source_file_skipped", parts_.path(directory, name), "agent.include and agent.exclude");
+    }
   }
   fresh_.push_back(std::move(fresh));
+}
+
+/// The patterns decide on files that are not known yet; by their name or the one that they are a rotation of. What is
+/// known is delivered to its end.
+bool Scanner::wanted(const std::string& directory, const std::string& name, const SourceName& source) const {
+  const AgentOptions& o = parts_.options;
+  if (o.include.empty() && o.exclude.empty()) return true;
+  std::vector<std::string> names = {name, source.original};
+  if (!directory.empty()) names.insert(names.end(), {directory + "/" + name, directory + "/" + source.original});
+  const auto fits = [&](const std::string& mask) {
+    return std::ranges::any_of(names, [&](const std::string& n) { return mask_matches(mask, n); });
+  };
+  return (o.include.empty() || std::ranges::any_of(o.include, fits)) && std::ranges::none_of(o.exclude, fits);
 }
 
 /// New files in the order in which their lines were written, as well as that can be told: rotations of one name by
@@ -276,6 +294,7 @@ void Scanner::update(Generation& g, const std::string& directory, const std::str
     if (g.verified) ++parts_.stats.renamed;
     g.directory = directory;
     g.name = name;
+    if (!g.in_hidden()) g.big = is_big(name);
     if (g.state != GenerationState::draining)
       g.state = g.in_hidden() ? GenerationState::retiring : GenerationState::live;
     parts_.ledger->touch(g);

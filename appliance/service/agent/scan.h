@@ -72,6 +72,7 @@ class Scanner {
   void rescan();
   void rescan_within(Duration delay);
   void stays(const std::string& directory, const std::string& name, std::string_view reason);
+  bool wanted(const std::string& directory, const std::string& name, const SourceName& source) const;
   void log_once(std::string_view event, const std::string& path, std::string_view reason);
 
   Parts& parts_;

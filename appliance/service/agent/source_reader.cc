@@ -124,12 +124,45 @@ SourceReader::Outcome SourceReader::read(Cursor& c, size_t bytes_max) {
     if (!inside) return lost(inside.error());
     c.in_oversize = *inside;
   }
+  if (!lock(g, f, outcome)) return outcome;
+  outcome = read_unlocked(c, f, bytes_max);
+  if (g.big) f.unlock();
+  return outcome;
+}
+
+/// A writer of a "_big" file has it locked while it appends a line in several pieces. False: later.
+bool SourceReader::lock(Generation& g, port::File& file, Outcome& outcome) {
+  if (!g.big || file.try_lock_shared()) {
+    g.locked_since.reset();
+    return true;
+  }
+  const Instant now = parts_.loop.now();
+  if (!g.locked_since) g.locked_since = now;
+  if (now - *g.locked_since >= kLockPatience) {  // its whole lines are whole with the lock or without
+    ++parts_.stats.locked_too_long;
+    return true;
+  }
+  ++parts_.stats.locked_waits;
+  outcome.again = kLockedRetry;
+  return false;
+}
+
+SourceReader::Outcome SourceReader::read_unlocked(Cursor& c, port::File& f, size_t bytes_max) {
+  Generation& g = *c.generation;
+  Outcome outcome;
+  auto lost = [&](const Error& error) {
+    ++parts_.stats.read_failures;
+    log_debug("source_read_failed", {{"path", parts_.path(g)}, {"error", error.to_string()}});
+    outcome.nothing = Nothing::lost;
+    return std::move(outcome);
+  };
+  const uint64_t file_size = g.size;
   if (*c.in_oversize && parts_.options.oversize != Oversize::split) return skip_rest(c, f);
 
   const size_t line_max = parts_.options.line_max;
   size_t limit = std::clamp<size_t>(bytes_max, kReadMin, limits::kBlockBytesMax);
   while (true) {
-    auto want = static_cast<size_t>(std::min<uint64_t>(stat->size - c.read, limit));
+    auto want = static_cast<size_t>(std::min<uint64_t>(file_size - c.read, limit));
     if (want == 0) return outcome;
     auto taken = take(c, f, want, outcome);
     if (!taken) return lost(taken.error());
@@ -137,6 +170,20 @@ SourceReader::Outcome SourceReader::read(Cursor& c, size_t bytes_max) {
     Taken& t = **taken;
     if (*c.in_oversize) return read_oversize(c, std::move(t));
     LineCut cut = cut_lines(t.payload(), line_max);
+    const bool more = t.size == want && want < file_size - c.read;  // behind what was read
+    if (cut.size > 0 && g.options && g.options->multiline) {
+      const Multiline& multiline = *g.options->multiline;
+      const bool last = cut.oversize || (!more && tail_is_whole(c, outcome));
+      const Multiline::Cut events = multiline.cut(t.payload().substr(0, cut.size), last);
+      if (events.joined > 0) return read_joined(c, std::move(t), events.joined);
+      cut.size = events.plain;
+      if (cut.size == 0 && more && limit < limits::kBlockBytesMax) {
+        limit = limits::kBlockBytesMax;
+        continue;
+      }
+      if (cut.size == 0) return outcome;
+      outcome.again.reset();
+    }
     if (cut.size > 0) {
       event::Block flags;
       uint64_t events = count_newlines(t.payload().substr(0, cut.size));
@@ -146,7 +193,7 @@ SourceReader::Outcome SourceReader::read(Cursor& c, size_t bytes_max) {
       return outcome;
     }
     if (cut.oversize) return read_oversize(c, std::move(t));
-    if (t.size == want && want < stat->size - c.read) {  // a long line: read on, up to what tells it is over-long
+    if (more) {  // a long line: read on, up to what tells it is over-long
       limit = limit < limits::kBlockBytesMax ? limits::kBlockBytesMax : line_max + 1;
       continue;
     }
@@ -161,6 +208,35 @@ SourceReader::Outcome SourceReader::read(Cursor& c, size_t bytes_max) {
     outcome.read->window = window;
     return outcome;
   }
+}
+
+/// Whether an event of several lines that stands at the end of the file can be taken to be whole: nobody will add to
+/// it, or nobody did for its timeout.
+bool SourceReader::tail_is_whole(Cursor& c, Outcome& outcome) {
+  const Generation& g = *c.generation;
+  if (g.final_size == g.size) return true;
+  const Instant now = parts_.loop.now();
+  const Duration timeout = g.options->multiline->options().timeout;
+  if (c.tail_size != g.size) {
+    c.tail_size = g.size;
+    c.tail_since = now;
+  }
+  if (now - c.tail_since >= timeout) return true;
+  outcome.again = c.tail_since + timeout - now;
+  return false;
+}
+
+SourceReader::Outcome SourceReader::read_joined(Cursor& c, Taken t, size_t size) {
+  const std::string line = joined(t.payload().substr(0, size));
+  BlockBuffer buffer(line.size());
+  std::copy_n(line.data(), line.size(), buffer.payload());
+  event::Block flags;
+  flags.joined = true;
+  Outcome outcome;
+  outcome.read = block(c, std::move(buffer), size, line.size(), 1, std::move(flags));
+  outcome.read->window = window_at(c.read + size, t.with_before(size));
+  ++parts_.stats.joined_events;
+  return outcome;
 }
 
 SourceReader::Read SourceReader::block(Cursor& c, BlockBuffer buffer, size_t source_bytes, size_t payload_bytes,

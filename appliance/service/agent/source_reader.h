@@ -36,6 +36,7 @@ class SourceReader {
   struct Outcome {
     std::optional<Read> read;
     Nothing nothing = Nothing::dry;
+    std::optional<Duration> again;  // dry: to be read again by then, although it may not have grown
     port::FileStat stat;
   };
   /// The next block of the cursor: about `bytes_max` payload bytes, at least one line. Updates the generation's size
@@ -72,6 +73,13 @@ class SourceReader {
   Read block(Cursor& c, BlockBuffer buffer, size_t source_bytes, size_t payload_bytes, uint64_t events,
              event::Block flags);
   Read gap(Cursor& c, uint64_t last, Window window, bool in_oversize);
+  static constexpr Duration kLockedRetry = std::chrono::milliseconds(50);
+  static constexpr Duration kLockPatience = std::chrono::seconds(5);  // then a locked file is read all the same
+
+  Outcome read_unlocked(Cursor& c, port::File& f, size_t bytes_max);
+  bool lock(Generation& g, port::File& file, Outcome& outcome);
+  bool tail_is_whole(Cursor& c, Outcome& outcome);
+  Outcome read_joined(Cursor& c, Taken taken, size_t size);
   Outcome read_oversize(Cursor& c, Taken taken);
   Outcome skip_rest(Cursor& c, port::File& file);
 

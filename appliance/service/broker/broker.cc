@@ -69,6 +69,16 @@ void Broker::set_policy(const security::PolicyPtr& policy) {
   for (auto& w : workers_) w->loop().post([worker = w.get(), policy] { worker->set_policy(policy); });
 }
 
+void Broker::filters(size_t max, std::function<void(std::vector<std::string> filters, bool rest)> got) {
+  // Any worker knows the filters of all.
+  Worker& worker = *workers_.front();
+  worker.loop().post([&worker, max, loop = event_loop_, got = std::move(got)]() mutable {
+    bool rest = false;
+    std::vector<std::string> filters = worker.filters(max, rest);
+    loop->post([got = std::move(got), filters = std::move(filters), rest]() mutable { got(std::move(filters), rest); });
+  });
+}
+
 void Broker::set_tokens(const TokenOptionsPtr& tokens) {
   for (auto& w : workers_) w->loop().post([worker = w.get(), tokens] { worker->set_tokens(tokens); });
 }

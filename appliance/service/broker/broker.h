@@ -59,6 +59,11 @@ class Broker final : public port::MessageSink {
   bool remembers() const override { return journal_ != nullptr; }
   void settle(StreamId stream, uint64_t upto, port::WriteBatch cursor, port::Task done) override;
 
+  /// The topic filters of all sessions, those that are away included, without $share groups, at most `max`; `rest`:
+  /// there are more. `got` runs on the event loop. After it options.on_filters is called once for any number of
+  /// changes.
+  void filters(size_t max, std::function<void(std::vector<std::string> filters, bool rest)> got);
+
   /// After stop(): nothing of the workers is on its way to the disk any more.
   bool drained() const;
 

@@ -112,6 +112,8 @@ struct BrokerOptions {
   uint32_t session_expiry_max = session::kNeverExpires;  // seconds; a client that asks for more is told this
   SecurityOptions security;
   OverloadOptions overload;
+  /// Any thread: which filters there are may have changed since Broker::filters() was called last.
+  std::function<void()> on_filters;
 
   /// `peer`: address with port.
   bool anonymous_allowed(size_t listener, ByteView peer) const;

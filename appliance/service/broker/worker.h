@@ -159,6 +159,7 @@ class Worker final : public JournalMember {
   /// `done` runs on any thread, when every session has the message (worker_sink.cc).
   void publish_from_sink(session::MessagePtr message, port::Task done);
   void set_policy(const security::PolicyPtr& policy);
+  std::vector<std::string> filters(size_t max, bool& rest);
   void set_tokens(TokenOptionsPtr tokens) { authenticator_.set_tokens(std::move(tokens)); }
   void stop();
 
@@ -343,6 +344,7 @@ class Worker final : public JournalMember {
   void announce(const std::string& filter, bool present);
   void on_announced(uint32_t worker, const std::string& filter, bool present);
   void announce_durable(const std::string& filter, bool present);
+  void note_filters();
   mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
 
   // worker_retained.cc: what is retained, to new subscriptions
@@ -433,6 +435,7 @@ class Worker final : public JournalMember {
   std::set<std::pair<Instant, Client*>> due_;
 
   routing::FilterIndex<RouteNode> index_of_filters_;
+  bool filters_noted_ = false;  // options_.on_filters was called since filters()
   RetainedStore retained_;
   uint64_t retained_version_ = 0;
   session::Counters sys_counters_;  // of sys_retained_, for nobody

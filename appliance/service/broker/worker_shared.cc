@@ -51,6 +51,7 @@ void Worker::tell_member(const std::string& key, SharedMember member, bool onlin
 }
 
 void Worker::set_member(const std::string& key, SharedMember member, bool online) {
+  note_filters();
   auto& shared = index_of_filters_.insert(mqtt::shared_filter(key)->filter).value.shared;
   if (!shared) shared = std::make_unique<SharedGroups>();
   auto it = std::ranges::find_if(*shared, [&](const auto& g) { return *g->key() == key; });
@@ -69,6 +70,7 @@ void Worker::remove_member(const std::string& key, uint64_t uid) {
   (*it)->remove(uid);
   if ((*it)->empty()) at->shared->erase(it);
   if (at->shared->empty()) at->shared.reset();
+  note_filters();
   index_of_filters_.release(node);
 }
 

@@ -164,6 +164,7 @@ void Worker::add_route(Client& client, const std::string& filter, session::Subsc
   context_.counters.subscriptions.add();
   if (place.value.local.size() == 1) announce(std::string(topics), true);
   if (client.durable && ++place.value.durable == 1) announce_durable(std::string(topics), true);
+  note_filters();
 }
 
 void Worker::remove_route(Client& client, session::Subscription& subscription) {
@@ -179,6 +180,7 @@ void Worker::remove_route(Client& client, session::Subscription& subscription) {
   context_.counters.subscriptions.subtract();
   if (local.empty()) announce(index_of_filters_.filter(node), false);
   index_of_filters_.release(node);
+  note_filters();
 }
 
 void Worker::announce(const std::string& filter, bool present) {
@@ -188,7 +190,28 @@ void Worker::announce(const std::string& filter, bool present) {
       send_task(w, [filter, from = index_, present](Worker* worker) { worker->on_announced(from, filter, present); });
 }
 
+/// The filters here are those of all workers, but what is only a node's name is none.
+std::vector<std::string> Worker::filters(size_t max, bool& rest) {
+  filters_noted_ = false;
+  std::vector<std::string> out;
+  index_of_filters_.for_each_filter([&](std::string filter) {
+    if (filter.starts_with("$SYS/")) return true;
+    rest = out.size() == max;
+    if (!rest) out.push_back(std::move(filter));
+    return !rest;
+  });
+  return out;
+}
+
+/// One worker tells for all.
+void Worker::note_filters() {
+  if (index_ != 0 || filters_noted_ || !options_.on_filters) return;
+  filters_noted_ = true;
+  options_.on_filters();
+}
+
 void Worker::on_announced(uint32_t worker, const std::string& filter, bool present) {
+  note_filters();
   const uint64_t bit = uint64_t{1} << worker;
   if (present) {
     index_of_filters_.insert(filter).value.remote |= bit;

@@ -318,7 +318,14 @@ void Intake::place_new(link::Range position, const Slice& encoded, const Result<
       continue;
     }
     // Batches were cut elsewhere before a crash of the sender: take the lines that are new.
-    if (block->atomic() || block->id.last - block->id.first != position.last - position.first) continue;
+    if (block->atomic() || block->id.last - block->id.first != position.last - position.first) {
+      // It was cut another way than what came before (another line_max, an event of several lines that went on): what
+      // is new in it cannot be told from the rest, and would be lost.
+      if (block->gap) continue;
+      taken = block->events;
+      place(*block, encoded, position, arrival);
+      break;
+    }
     event::Block rest = event::cut(*block, block->id.first + (part.first - position.first),
                                    block->id.first + (part.last - position.first));
     taken += rest.events;

@@ -23,7 +23,8 @@ class LinkServer::Session : public port::ConnectionHandler,
                      .site = server_.options_.site,
                      .target = {},
                      .incarnation = server_.options_.incarnation,
-                     .features = link::features::zstd | (server_.staging_ ? link::features::strict : 0),
+                     .features = link::features::zstd | (server_.staging_ ? link::features::strict : 0) |
+                                 (server_.options_.wishes ? link::features::interest : 0),
                      .wall_time = server_.loop_.wall_now()});
   }
 
@@ -94,6 +95,32 @@ class LinkServer::Session : public port::ConnectionHandler,
       connection_->close(Duration::zero());
     }
   }
+  /// What changed since this peer was told last.
+  void tell() {
+    if (closing_ || !ready_ || !asked_) return;
+    Wishes::Told now = server_.options_.wishes->told(hello_.site, *asked_);
+    if (!now || now == told_) return;
+    link::Interest frame{.reset = !told_};
+    if (frame.reset) frame.categories = {asked_->begin(), asked_->end()};
+    size_t bytes = 0;
+    const auto add = [&](std::vector<link::Interest::Entry>& to, const link::Interest::Entry& entry) {
+      to.push_back(entry);
+      bytes += entry.filter.size() + 64;
+      if (bytes < kInterestFrameBytes) return;
+      frame.more = true;
+      send(frame);
+      frame = {};
+      bytes = 0;
+    };
+    for (const auto& e : *now)
+      if (!told_ || !told_->contains(e)) add(frame.added, e);
+    if (told_)
+      for (const auto& e : *told_)
+        if (!now->contains(e)) add(frame.removed, e);
+    frame.more = false;
+    send(frame);
+    told_ = std::move(now);
+  }
   bool ready() const { return ready_; }
   const link::Hello& hello() const { return hello_; }
 
@@ -136,6 +163,8 @@ class LinkServer::Session : public port::ConnectionHandler,
       if (server_.staging_) server_.staging_->close(key(close->stream));
     } else if (auto* decide = std::get_if<link::Decide>(&frame)) {
       if (server_.staging_) server_.staging_->decide(key(decide->stream), *decide);
+    } else if (auto* ask = std::get_if<link::InterestAsk>(&frame)) {
+      on_ask(*ask);
     } else if (auto* ping = std::get_if<link::Ping>(&frame)) {
       send(link::Pong{ping->token});
     } else if (auto* bye = std::get_if<link::Goodbye>(&frame)) {
@@ -199,6 +228,16 @@ class LinkServer::Session : public port::ConnectionHandler,
     flush();
   }
 
+  void on_ask(const link::InterestAsk& ask) {
+    if (!server_.options_.wishes) return;
+    if (ask.categories.size() > Wishes::kAsksMax) return protocol_error("INTEREST_ASK for too many categories");
+    asked_.emplace();
+    for (const std::string& category : ask.categories)
+      if (event::category_fault(category).empty()) asked_->insert(category);
+    told_.reset();
+    tell();
+  }
+
   /// What an older connection brought may still be on its way to the disk: the answer waits for it, so that "not here"
   /// is final. Answers leave in the order of the questions.
   void on_resume(const link::Resume& resume) {
@@ -259,6 +298,8 @@ class LinkServer::Session : public port::ConnectionHandler,
   bool closing_ = false;
   bool flush_posted_ = false;
   size_t resumes_waiting_ = 0;
+  std::optional<std::set<std::string>> asked_;  // categories whose wishes the peer wants to know,
+  Wishes::Told told_;                           // and what it was told of them
   std::map<StreamId, link::Ack> acks_;
   uint64_t consumed_ = 0;
   uint64_t granted_ = 0;
@@ -271,7 +312,8 @@ LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Networ
       network_(network),
       intake_(intake),
       staging_(staging),
-      ticker_(loop.make_timer()) {}
+      ticker_(loop.make_timer()),
+      wishes_timer_(loop.make_timer()) {}
 
 LinkServer::~LinkServer() {
   *alive_ = false;
@@ -291,6 +333,13 @@ Result<> LinkServer::start() {
 void LinkServer::stop() {
   listener_.reset();
   for (auto& [raw, session] : sessions_) session->end("the node is stopping");
+}
+
+void LinkServer::wishes_changed() {
+  if (wishes_timer_->pending()) return;
+  wishes_timer_->start(kTellAfter, [this] {
+    for (auto& [raw, session] : sessions_) session->tell();
+  });
 }
 
 port::Endpoint LinkServer::local() const {

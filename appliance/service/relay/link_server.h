@@ -22,6 +22,7 @@
 #include "service/relay/intake.h"
 #include "service/relay/staging.h"
 #include "service/relay/twin_watch.h"
+#include "service/relay/wishes.h"
 
 namespace ph::relay {
 
@@ -33,6 +34,7 @@ struct LinkServerOptions {
   std::string site;
   uint64_t incarnation = 0;
   size_t connections_max = limits::kLinkConnectionsMax;
+  Wishes* wishes = nullptr;  // null: peers are not told what is wanted
 };
 
 struct LinkServerStats {
@@ -49,7 +51,9 @@ class LinkServer {
   static constexpr uint64_t kTotalCredit = 24 * 1024 * 1024;
   static constexpr uint64_t kMinCredit = 256 * 1024;
   static constexpr size_t kAcceptsASecond = 150;  // more wait in the kernel: 2,000 agents may come back at once (L2)
-  static constexpr Duration kIdleTimeout = 90s;   // a sender pings long before
+  static constexpr Duration kTellAfter = std::chrono::milliseconds(50);  // many changes, one frame
+  static constexpr size_t kInterestFrameBytes = 256 * 1024;
+  static constexpr Duration kIdleTimeout = 90s;  // a sender pings long before
 
   /// Without `staging` (nullable) strict senders are not served.
   LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake, Staging* staging);
@@ -57,6 +61,8 @@ class LinkServer {
   Result<> start();
   /// Says GOODBYE to everybody and accepts nobody from now on.
   void stop();
+  /// What is wanted may have changed: tells who asked, soon.
+  void wishes_changed();
   port::Endpoint local() const;
   LinkServerStats stats() const;
   /// Nodes that go by one id.
@@ -81,6 +87,7 @@ class LinkServer {
   std::map<std::pair<NodeId, uint64_t>, Session*> channels_;
   link::Decompressor decompressor_;
   std::unique_ptr<port::Timer> ticker_;
+  std::unique_ptr<port::Timer> wishes_timer_;
   LinkServerStats stats_;
   TwinWatch twins_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -25,7 +25,15 @@ std::optional<uint64_t> remaining_expiry(const event::Block& block, WallTime now
 
 }  // namespace
 
-std::string fill_topic(std::string_view topic_template, std::string_view topic, std::string_view category) {
+std::string fill_node(std::string text, std::string_view site, std::string_view node) {
+  for (auto [word, value] : {std::pair{std::string_view("{site}"), site}, {std::string_view("{node}"), node}})
+    for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + value.size()))
+      text.replace(at, word.size(), value);
+  return text;
+}
+
+std::string fill_topic(std::string_view topic_template, std::string_view topic, std::string_view category,
+                       std::string_view origin) {
   std::string out;
   while (!topic_template.empty()) {
     if (topic_template.starts_with("{topic}")) {
@@ -34,6 +42,9 @@ std::string fill_topic(std::string_view topic_template, std::string_view topic, 
     } else if (topic_template.starts_with("{category}")) {
       append_value(out, category);
       topic_template.remove_prefix(10);
+    } else if (topic_template.starts_with("{origin}")) {
+      append_value(out, origin);
+      topic_template.remove_prefix(8);
     } else {
       out += topic_template.front();
       topic_template.remove_prefix(1);
@@ -43,12 +54,13 @@ std::string fill_topic(std::string_view topic_template, std::string_view topic, 
 }
 
 MqttTarget::MqttTarget(std::string topic_template, port::EventSource& source, port::MessageSink& sink, port::Loop& loop,
-                       Tap* tap)
+                       Tap* tap, std::string site)
     : template_(std::move(topic_template)),
       source_(source),
       sink_(sink),
       loop_(loop),
       tap_(tap),
+      site_(std::move(site)),
       retry_(loop.make_timer()) {}
 
 MqttTarget::~MqttTarget() {
@@ -108,7 +120,8 @@ void MqttTarget::unpack() {
     std::string topic;
     if (block && block->gap) return;
     if (block) {
-      topic = fill_topic(template_, block->topic, block->category);
+      topic = fill_topic(template_, block->topic, block->category,
+                         block->hops.empty() ? std::string_view(site_) : block->hops.front());
       if (!mqtt::topic_valid(topic) || !mqtt::utf8_valid(topic) || topic.size() > UINT16_MAX || block->qos > 2)
         fault = "mqtt.bad_topic";
     }

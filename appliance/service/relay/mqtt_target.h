@@ -26,9 +26,12 @@
 
 namespace ph::relay {
 
-/// Fills {topic} and {category}; a line's {topic} is its category. Wildcards and NUL that would come in by a value are
-/// replaced by '_', since a topic name cannot hold them.
-std::string fill_topic(std::string_view topic_template, std::string_view topic, std::string_view category);
+/// Fills {topic}, {category} and {origin}, the site where the event entered; a line's {topic} is its category.
+/// Wildcards and NUL that would come in by a value are replaced by '_', since a topic name cannot hold them.
+std::string fill_topic(std::string_view topic_template, std::string_view topic, std::string_view category,
+                       std::string_view origin = {});
+/// Fills {site} and {node}, this node's.
+std::string fill_node(std::string topic_template, std::string_view site, std::string_view node);
 
 class MqttTarget {
  public:
@@ -38,8 +41,9 @@ class MqttTarget {
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
 
   /// `tap` may be null: no route of the node takes topics.
+  /// `site`: this node's, where events entered that have not passed another.
   MqttTarget(std::string topic_template, port::EventSource& source, port::MessageSink& sink, port::Loop& loop,
-             Tap* tap = nullptr);
+             Tap* tap = nullptr, std::string site = {});
   ~MqttTarget();
   void start();
 
@@ -78,6 +82,7 @@ class MqttTarget {
   port::MessageSink& sink_;
   port::Loop& loop_;
   Tap* tap_;
+  std::string site_;
   std::optional<port::Batch> batch_;
   std::deque<Piece> pieces_;          // of batch_, in order, what is in slice_ no more
   std::vector<port::Message> slice_;  // what the broker is asked to take now

@@ -506,6 +506,8 @@ TEST(MqttTopic, fills_templates_and_keeps_wildcards_out) {
   EXPECT_EQ(fill_topic("{topic}", "a/b", "clicks"), "a/b");
   EXPECT_EQ(fill_topic("{topic}", "", "clicks"), "clicks");
   EXPECT_EQ(fill_topic("x/{category}/y", "", "a+b#c"), "x/a_b_c/y");
+  EXPECT_EQ(fill_topic("{origin}/{topic}", "t", "c", "ams"), "ams/t");
+  EXPECT_EQ(fill_node("{site}/{node}/{topic}/{site}", "fra", "gw"), "fra/gw/{topic}/fra");
 }
 
 }  // namespace ph::relay

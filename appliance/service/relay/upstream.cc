@@ -47,6 +47,11 @@ class Upstream::Link : public port::ConnectionHandler {
     return now > std::exchange(acked_, now);
   }
   const std::string& peer_name() const { return peer_name_; }
+  void ask_interest() {
+    const std::set<std::string>& asks = up_.options_.asks;
+    if (!connection_ || !said_hello_ || !tells_interest_ || asks.empty()) return;
+    send(link::encode(link::InterestAsk{{asks.begin(), asks.end()}}));
+  }
   const std::string& peer_site() const { return peer_site_; }  // as last heard; empty: never
 
   // --- port::ConnectionHandler
@@ -96,19 +101,27 @@ class Upstream::Link : public port::ConnectionHandler {
       said_hello_ = true;
       peer_name_ = hello->name;
       peer_site_ = hello->site;
+      tells_interest_ = hello->features & link::features::interest;
+      if (up_.options_.demand) up_.options_.demand->heard(up_.options_.name, address(), peer_site_, tells_interest_);
       handshake_->cancel();
       log_info("upstream_connected", {{"upstream", up_.options_.name},
                                       {"address", up_.address(index_).endpoint.to_string()},
                                       {"node", hello->name},
                                       {"site", hello->site}});
       up_.sender_->connected(index_, *hello, up_.loop_.now());
+      ask_interest();
     } else if (!said_hello_) {
       return fail("a frame before HELLO");
+    } else if (auto* interest = std::get_if<link::Interest>(&frame)) {
+      if (up_.options_.demand) up_.options_.demand->told(up_.options_.name, address(), *interest);
+      return;
     } else {
       up_.sender_->received(index_, frame, up_.loop_.now());
     }
     up_.soon();
   }
+
+  std::string address() const { return up_.address(index_).endpoint.to_string(); }
 
   void fail(std::string reason) {
     if (!connection_) return;
@@ -137,6 +150,7 @@ class Upstream::Link : public port::ConnectionHandler {
   bool said_hello_ = false;
   std::string peer_name_;
   std::string peer_site_;
+  bool tells_interest_ = false;
   std::string goodbye_;
   uint64_t acked_ = 0;
 };
@@ -336,6 +350,13 @@ void Upstream::watch_progress() {
   for (size_t i = 0; i < links_.size(); ++i)
     if (links_[i]->progressed()) sender_->progressed(i, loop_.now());
   progress_timer_->start(1s, [this] { watch_progress(); });
+}
+
+void Upstream::ask(const std::set<std::string>& categories) {
+  const size_t before = options_.asks.size();
+  options_.asks.insert(categories.begin(), categories.end());
+  if (options_.asks.size() == before) return;
+  for (auto& l : links_) l->ask_interest();
 }
 
 UpstreamStatus Upstream::status() const {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "port/event_source.h"
 #include "port/loop.h"
 #include "port/network.h"
+#include "service/relay/demand.h"
 #include "service/relay/owners.h"
 
 namespace ph::relay {
@@ -44,6 +46,8 @@ struct UpstreamOptions {
   std::string node_name;
   std::string site;
   uint64_t incarnation = 0;
+  Demand* demand = nullptr;    // is told what the far end says that it wants
+  std::set<std::string> asks;  // of which categories
 };
 
 struct UpstreamStatus {
@@ -64,7 +68,10 @@ class Upstream {
   void start();
   /// Closes the connections; what is not acknowledged is asked for again after the next start.
   void stop();
+  const std::string& name() const { return options_.name; }
   UpstreamStatus status() const;
+  /// Asks the far end what it wants of these categories as well.
+  void ask(const std::set<std::string>& categories);
 
  private:
   class Link;
