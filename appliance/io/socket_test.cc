@@ -582,6 +582,8 @@ TEST(Listener, shares_a_port_between_workers_when_asked) {
   port::ListenOptions options;
   options.reuse_port = true;
   Server first(loop, options);
+  EXPECT_FALSE(loop.listen(first.at(), options, [](auto&&) { return nullptr; }).has_value()) << "as another process";
+  options.joins = true;
   auto second = loop.listen(first.at(), options, [](auto&&) { return nullptr; });
   EXPECT_TRUE(second.has_value());
 }

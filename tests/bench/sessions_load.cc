@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   for (uint64_t uid = 1; uid <= sessions; ++uid) {
     session::SessionRecord record;
     record.client_id = "device-" + std::to_string(uid);
+    record.owner = "\n";  // a client without a user, on a listener without a mountpoint
     record.expiry = 86'400;
     record.detached_at = clock.now;
     record.next_sequence = queued + 1;

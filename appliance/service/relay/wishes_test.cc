@@ -173,7 +173,7 @@ TEST_F(WishesTest, demand_follows_what_is_added_and_removed_and_uses_no_half_ans
   loop.advance(1s);
   EXPECT_FALSE(demand->wants(1, "news", "a"));
   EXPECT_TRUE(demand->wants(1, "news", "b"));
-  demand->told("other", "c:1", {.reset = true, .more = true, .categories = {"news"}, .added = {{"c", {}}}});
+  demand->told("other", "c:1", {.reset = true, .categories = {"news"}, .more = true, .added = {{"c", {}}}});
   loop.advance(1s);
   EXPECT_TRUE(demand->wants(1, "news", "b"));
   EXPECT_FALSE(demand->wants(1, "news", "c"));
