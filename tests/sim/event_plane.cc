@@ -21,6 +21,13 @@ std::string filler(Random& random) {
   return out;
 }
 
+std::string link_settings(const Shape& shape) {
+  std::string text = "connections = " + std::to_string(shape.connections) + "\n";
+  if (shape.strict) text += "dedup = \"strict\"\n";
+  if (shape.hash) text += "balance = { hash = { regex = \"^<[a-z0-9_]*[.][a-z_]*[.]f[0-9]*\" } }\n";
+  return text;
+}
+
 }  // namespace
 
 std::string Shape::to_string() const {
@@ -28,8 +35,9 @@ std::string Shape::to_string() const {
          " receivers, ack " + (far ? "far" : "local") + (relay_files ? ", relays write files" : "") + ", " +
          std::to_string(categories) + " categories" + (publishes ? ", messages" : "") +
          (spool_max.empty() ? "" : ", spool " + spool_max) + (plain ? ", a plain log" : "") +
-         (strict ? ", strict" : "") + (reuse_inodes ? ", inodes reused" : "") +
-         (edge_power_cuts ? ", power cuts at edges" : "");
+         (strict ? ", strict" : "") + (hash ? ", hash" : "") +
+         (connections > 1 ? ", " + std::to_string(connections) + " connections" : "") +
+         (reuse_inodes ? ", inodes reused" : "") + (edge_power_cuts ? ", power cuts at edges" : "");
 }
 
 Shape random_shape(Random& random) {
@@ -47,6 +55,8 @@ Shape random_shape(Random& random) {
   s.reuse_inodes = random.chance(0.3);
   s.edge_power_cuts = random.chance(0.3);
   s.strict = random.chance(0.3);
+  if (random.chance(0.4)) s.connections = 2 + random.below(2);
+  s.hash = random.chance(0.3);
   return s;
 }
 
@@ -134,7 +144,7 @@ std::string EventPlane::edge_config(size_t i) const {
       "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
       "[[upstream]]\nname = \"next\"\naddresses = [" + to +
       "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
-  if (shape_.strict) text += "dedup = \"strict\"\n";
+  text += link_settings(shape_);
   const std::string ack = shape_.far ? "ack = \"far\"\n" : "";
   text += "[[route]]\nname = \"all\"\nto = [\"next\"]\n" + ack;
   if (shape_.publishes) text += "[[route]]\nname = \"msgs\"\ntopics = [\"m/#\"]\nto = [\"next\"]\n" + ack;
@@ -148,7 +158,7 @@ std::string EventPlane::relay_config(size_t i) const {
          "[receiver]\nlink = \"0.0.0.0:3706\"\ninsecure_plain = true\n" +
          (shape_.relay_files ? "dir = \"/events\"\n" : "") + "[[upstream]]\nname = \"far\"\naddresses = [" + to +
          "]\ninsecure_plain = true\nwindow = \"512KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n" +
-         (shape_.strict ? "dedup = \"strict\"\n" : "") + "[[route]]\nname = \"all\"\nto = [\"far\"" +
+         link_settings(shape_) + "[[route]]\nname = \"all\"\nto = [\"far\"" +
          (shape_.relay_files ? ", \"files\"" : "") + "]\n" +
          (shape_.spool_max.empty() ? "" : "spool = { max = \"" + shape_.spool_max + "\" }\n");
 }

@@ -33,6 +33,8 @@ struct Shape {
   std::string spool_max;      // of relays' routes; empty: none
   Duration load = 20s;        // how long producers write
   bool strict = false;        // nothing twice, whatever is lost
+  size_t connections = 1;     // to each address
+  bool hash = false;          // the lines of one source file are one key: their order holds over all connections
   bool plain = false;         // receivers write "orders" to one plain log
   bool reuse_inodes = false;  // file systems give a new file the last freed inode's number
   bool faults = true;
@@ -107,6 +109,7 @@ class EventPlane {
 
   void check_acknowledged();
   void check_files();
+  bool one_way() const;
   void check_order(const std::map<std::string, std::vector<std::string>>& by_receiver);
   bool lost_power(std::string_view token) const;
   uint64_t maybe_duplicates(std::string_view prefix) const;

@@ -117,10 +117,16 @@ void EventPlane::check_files() {
       for (const std::string& token : p->lines())
         if (!at_relays.contains(token)) complain("lost for the relays' files: " + token);
   }
-  if (shape_.relays < 2 && shape_.receivers == 1) check_order(by_receiver);
+  if (one_way()) check_order(by_receiver);
 }
 
-/// Lines of one source file keep their order where there is one way only.
+/// Whether lines of one source file keep their order: one connection leads to the files, or they are one key of a
+/// strict upstream. Without strict a receiver that does not answer in time may be passed.
+bool EventPlane::one_way() const {
+  if (shape_.relays > 1) return false;
+  return (shape_.receivers == 1 && shape_.connections == 1) || (shape_.hash && shape_.strict);
+}
+
 void EventPlane::check_order(const std::map<std::string, std::vector<std::string>>& by_receiver) {
   for (const auto& [receiver, tokens] : by_receiver) {
     std::map<std::string, std::string> last;  // by source file

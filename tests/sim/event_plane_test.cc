@@ -34,11 +34,13 @@ void quiet() {
 }
 
 /// One whole run. The seed decides the shape as well.
-void run_seed(uint64_t seed) {
+void run_seed(uint64_t seed, bool several = true) {
   running_seed = seed;
   alarm(300);  // of real time: one of its steps never ends
   Random random(seed ^ 0x5EED);
-  EventPlane plane(seed, random_shape(random));
+  Shape shape = random_shape(random);
+  if (!several) shape.connections = 1, shape.hash = false;
+  EventPlane plane(seed, shape);
   const auto complaints = plane.run();
   std::string all;
   for (const auto& c : complaints) all += c + "\n";
@@ -112,10 +114,11 @@ TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
   }
 }
 
-/// What they were about has tests of its own beside the code; together they make long and crooked ways.
+/// What they were about has tests of its own beside the code; together they make long and crooked ways. From before
+/// shapes had several connections.
 TEST(EventPlaneSim, seeds_that_once_failed) {
   quiet();
-  for (const uint64_t seed : {192, 203, 302, 385, 408, 422, 572}) run_seed(seed);
+  for (const uint64_t seed : {93, 179, 192, 203, 302, 385, 408, 422, 572}) run_seed(seed, false);
 }
 
 TEST(SimWorld, a_task_that_asks_for_itself_at_once_is_found_to_spin) {

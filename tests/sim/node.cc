@@ -360,6 +360,9 @@ Result<> Node::open_targets(Running& r) {
       PH_ASSIGN(port::Endpoint endpoint, port::parse_endpoint(a.address));
       options.addresses.push_back({endpoint, a.weight});
     }
+    options.connections = u.connections;
+    if (u.balance.by == settings::Balance::By::hash_regex)
+      options.hash = link::HashRule{link::HashRule::By::regex, u.balance.text, 0};
     options.window_bytes = u.window.value;
     options.connect_timeout = u.connect_timeout;
     options.request_timeout = u.request_timeout;

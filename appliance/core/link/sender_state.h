@@ -280,6 +280,8 @@ class SenderCore final : public Sender {
 
   // sender_strict.cc
   void load_publishers(SenderQueue& s, const SenderStream& stream);
+  static std::vector<SenderBatch> parts_by_publisher(const SenderQueue& s, SenderBatch&& batch);
+  void wait_for_publisher(Flying& b);
   void staged(ReceiverIndex r, SenderQueue& s, uint64_t attempt);
   void tell_publishers(ReceiverIndex r);
   void publish(SenderQueue& s, Publisher& publisher);

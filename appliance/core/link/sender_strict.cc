@@ -9,6 +9,7 @@
 // when it is back it has published (accepted), or still has it staged (told again), or has neither (then nobody has).
 #include <algorithm>
 
+#include "core/link/packed.h"
 #include "core/link/sender_state.h"
 
 namespace ph::link {
@@ -23,6 +24,38 @@ void SenderCore::load_publishers(SenderQueue& s, const SenderStream& stream) {
       if (peers_[r].options.address == o.receiver) publisher.receiver = r;
     s.publishers.emplace(o.first, publisher);
   }
+}
+
+/// An earlier run cut its batches elsewhere. Cut at the ends of what has a publisher, a batch waits only as far as it
+/// must: what follows would pass the rest of it otherwise.
+std::vector<SenderBatch> SenderCore::parts_by_publisher(const SenderQueue& s, SenderBatch&& batch) {
+  std::vector<SenderBatch> parts;
+  uint64_t at = batch.first, events = 0;
+  auto add = [&](uint64_t last) {
+    if (at >= last) return true;
+    auto part = cut_packed(batch.packed, batch.first, batch.last, at, last);
+    if (!part) return false;
+    events += part->events;
+    parts.push_back({batch.stream, at, last, part->events, std::move(part->packed)});
+    at = last;
+    return true;
+  };
+  bool cut = true;
+  auto it = s.publishers.upper_bound(batch.first);
+  if (it != s.publishers.begin()) --it;
+  for (; cut && it != s.publishers.end() && it->first < batch.last; ++it)
+    cut = add(it->first) && add(std::min(it->second.last, batch.last));
+  if (parts.empty() || !cut || !add(batch.last) || events != batch.events) {
+    parts.clear();
+    parts.push_back(std::move(batch));
+  }
+  return parts;
+}
+
+/// Nothing of its keys leaves for anybody meanwhile.
+void SenderCore::wait_for_publisher(Flying& b) {
+  b.stream->waiting.insert(b.first);
+  fence(b, kNowhere);
 }
 
 void SenderCore::staged(ReceiverIndex r, SenderQueue& s, uint64_t attempt) {

@@ -146,6 +146,11 @@ TEST(SenderStrict, owners_of_an_earlier_run_are_asked_before_anything_of_theirs_
   s.offer(1, 50, 90);
   s.connected(1);
   s.resumed(1, {{0, 30}}, {});
+  s.pass(std::chrono::seconds(30));
+  EXPECT_EQ(s.sent(), "r1 [60,90)") << "what nobody was told to publish need not wait";
+  s.stage(1, 1, 60, 90);
+  s.take();
+  s.ack(1, 1, 60, 90);
   s.pass(std::chrono::minutes(10));
   EXPECT_EQ(s.sent(), "");
   s.connected(0);
@@ -153,8 +158,40 @@ TEST(SenderStrict, owners_of_an_earlier_run_are_asked_before_anything_of_theirs_
   EXPECT_TRUE(has(s.take(), "to r0 DECIDE stream 1 publish 1 discard 0"));
   s.ack(0, 1, 30, 60);
   const std::string effects = s.take();
-  EXPECT_TRUE(has(effects, "[60,90) events 3")) << effects;
+  EXPECT_TRUE(has(effects, "settled 90")) << effects;
   EXPECT_FALSE(has(effects, "rerouted")) << effects;
+}
+
+TEST(SenderStrict, after_a_restart_nothing_passes_the_rest_of_a_batch_that_was_published_in_part) {
+  Strict s(1);
+  SenderStream known{.stream = StreamId{1}, .settled = 0, .assigned = 60, .receivers = {"r0"}};
+  known.owned = {{0, 30, 77, "r0"}};
+  s.start({known});
+  s.offer(1, 0, 50);
+  s.offer(1, 50, 90);
+  s.connected(0);
+  s.resumed(0, {}, {{77, 0, 30}});
+  EXPECT_EQ(s.sent(), "r0 [30,50) r0 [50,90)");
+}
+
+TEST(SenderStrict, a_key_waits_for_the_owner_that_an_earlier_run_told_to_publish) {
+  SenderOptions o = Strict::options(2, Duration::max(), true);
+  o.hash = HashRule{HashRule::By::regex, ".", 0};  // one key: every line begins with 0
+  test::SenderScript s(std::move(o));
+  SenderStream known{.stream = StreamId{1}, .settled = 0, .assigned = 60, .receivers = {"r0", "r1"}};
+  known.owned = {{0, 30, 77, "r0"}};
+  s.sender().add_source({known}, false);
+  s.sender().start(s.now());
+  s.offer(1, 0, 90);
+  s.ready(1);
+  s.pass(std::chrono::minutes(1));
+  EXPECT_EQ(s.sent(), "") << "the key's earlier lines may be published late";
+  s.connected(0);
+  s.take();
+  s.received(0, Resumed{{{StreamId{1}, 0, 30, {{0, 30}}, {}, {}, {}}}});
+  s.received(0, Credit{1 << 30});
+  const std::string sent = s.sent();
+  EXPECT_TRUE(has(sent, "[30,90)")) << sent;
 }
 
 TEST(SenderStrict, an_owner_given_up_is_counted_before_its_batches_leave) {

@@ -8,8 +8,12 @@
 namespace ph::link {
 
 void SenderCore::add_batch(SenderQueue& s, SenderBatch&& batch) {
-  if (keys_) return add_hashed(s, std::move(batch));
-  begin(add_run(s, std::move(batch)));
+  for (SenderBatch& part : parts_by_publisher(s, std::move(batch))) {
+    if (keys_)
+      add_hashed(s, std::move(part));
+    else
+      begin(add_run(s, std::move(part)));
+  }
 }
 
 /// What becomes of a batch that was just registered.
@@ -18,7 +22,7 @@ void SenderCore::begin(Flying& b) {
   if (s.acked.contains(b.first, b.last))
     acknowledge(b);
   else if (has_publisher(s, b.first, b.last))
-    s.waiting.insert(b.first);
+    wait_for_publisher(b);
   else
     make_pending(b);
 }
