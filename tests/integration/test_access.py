@@ -14,6 +14,7 @@ import time
 import pytest
 
 from node import Node
+from packets import Mqtt
 from waiting import wait_until
 
 SECONDS = 20
@@ -287,6 +288,20 @@ def test_rules_hold_at_once_and_take_away_subscriptions(gateway, subscribe):
     assert "NOT_FOUND" in cli(node, "acl", "del", str(first), code=1)
     assert "no topic filter" in cli(node, "acl", "add", "allow", "a/#/b", code=2)
     assert cli(node, "acl", "add", "maybe", "a", code=2)
+
+
+def test_rules_take_away_a_will_that_they_no_longer_allow(gateway, subscribe):
+    node = gateway()
+    sub = subscribe(node, "plant/#")
+    one = Mqtt(node.mqtt_port, "one", will=("plant/secret", "forbidden", 1, False))
+    two = Mqtt(node.mqtt_port, "two", will=("plant/open", "allowed", 1, False))
+    cli(node, "acl", "add", "deny", "plant/secret", "--action", "publish")
+    wait_until(lambda: mqtt(node, "publish_denied") == 1, SECONDS, node.status)
+    one.drop()
+    clients_connected(node, 2)
+    two.drop()
+    sub.wait("plant/open allowed")
+    assert not sub.has("plant/secret")
 
 
 def test_bans_put_clients_out_and_end(gateway, subscribe):

@@ -164,7 +164,18 @@ void Worker::set_policy(const security::PolicyPtr& policy) {
     security::Access& access = *connection->access;
     const security::User* user = connection->local_user ? policy_->user(*access.who().username) : nullptr;
     access.follow(policy_, user ? user->superuser : access.superuser());
-    if (connection->client) drop_denied_subscriptions(*connection->client, access);
+    if (!connection->client) continue;
+    drop_denied_subscriptions(*connection->client, access);
+    // Its will was allowed by the rules of before.
+    session::Session& session = *connection->client->session;
+    if (!session.will()) continue;
+    const ByteView topic = ByteView(session.will()->message->topic).substr(connection->mountpoint.size());
+    const bool may = authorizer_.on() ? access.ruling(topic, security::Action::publish) != security::Ruling::deny
+                                      : access.may_publish(topic);
+    if (may) continue;
+    context_.counters.publish_denied.add();
+    session.set_will(std::nullopt);
+    keep_will(*connection->client);
   }
   for (uint64_t id : unwelcome) {
     const auto it = connections_.find(id);
