@@ -198,6 +198,7 @@ void Node::fill_services(admin::Status& s) const {
                                 {"looped", c.looped},
                                 {"gaps", c.gaps},
                                 {"gap_events", c.gap_events},
+                                {"recut", c.recut},
                                 {"connections", l.connections},
                                 {"accepted", l.accepted},
                                 {"refused", l.refused},

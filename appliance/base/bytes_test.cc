@@ -2,9 +2,26 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/coding.h"
+#include "base/random.h"
 
 namespace ph {
+
+TEST(Newlines, are_counted_at_any_length_and_place) {
+  Random random(3);
+  for (size_t size = 0; size < 12'000; size += size < 100 ? 1 : 997) {
+    std::string bytes(size, '\0');
+    for (char& c : bytes) c = random.chance(0.5) ? '\n' : static_cast<char>(random.below(256));
+    for (size_t from = 0; from < std::min<size_t>(size, 17); ++from) {
+      const ByteView part = ByteView(bytes).substr(from);
+      ASSERT_EQ(count_newlines(part), static_cast<size_t>(std::count(part.begin(), part.end(), '\n')))
+          << size << " " << from;
+    }
+  }
+  EXPECT_EQ(count_newlines(std::string(100'000, '\n')), 100'000u);
+}
 
 TEST(Crc32c, matches_the_published_check_value) {
   EXPECT_EQ(crc32c("123456789"), 0xE3069283u);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Restart of a broker with many offline sessions: time until it serves, and memory. Arguments: build directory, sessions
 (100000), queued messages in all (1000000), payload bytes (100)."""
+import os
 import pathlib
 import shutil
 import subprocess
@@ -16,6 +17,7 @@ sessions, queued, payload = (int(sys.argv[n]) if len(sys.argv) > n else d for n,
 folder = pathlib.Path(tempfile.mkdtemp(prefix="sessions-"))
 PORT = 18977
 each = queued // sessions
+process = None
 
 
 def rss(pid, field):
@@ -23,6 +25,12 @@ def rss(pid, field):
         if line.startswith(field):
             return int(line.split()[1]) // 1024
     return 0
+
+
+def cpu(pid):
+    """Seconds of all threads, user's and system's."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 try:
@@ -43,7 +51,8 @@ try:
         except OSError:
             assert process.poll() is None, open(folder / "log").read()
             time.sleep(0.02)
-    print(f"serves after {time.monotonic() - begun:.2f} s, resident {rss(process.pid, 'VmRSS')} MiB (peak {rss(process.pid, 'VmHWM')} MiB)")
+    print(f"load average {os.getloadavg()[0]:.0f}")
+    print(f"serves after {time.monotonic() - begun:.2f} s and {cpu(process.pid):.2f} s of CPU, resident {rss(process.pid, 'VmRSS')} MiB (peak {rss(process.pid, 'VmHWM')} MiB)")
     assert first.session_present
     begun = time.monotonic()
     clients = min(sessions, 500)
@@ -57,4 +66,7 @@ try:
     process.terminate()
     process.wait()
 finally:
+    if process and process.poll() is None:  # something above failed
+        process.kill()
+        process.wait()
     shutil.rmtree(folder)

@@ -154,6 +154,35 @@ def test_who_waits_for_an_answer_delays_nobody_and_is_bounded(gateway, subscribe
     clients_connected(node, 1)
 
 
+def test_questions_of_clients_that_went_hold_nobody_up_and_cost_no_memory(gateway, decider):  # noqa: F811
+    node = gateway({"http_authz": {"url": decider.url(), "request_timeout": "2s", "requests_max": 2}})
+    decider.release.clear()
+    before = node.note_rss()
+    topic = b"t/" + b"x" * 60000
+    for i in range(2000):
+        with open_tcp(node.mqtt_port) as of:
+            of.sendall(connect_packet(f"gone{i}"))
+            assert read(of, 4) == CONNACK
+            size = 2 + len(topic)
+            of.sendall(b"\x30" + bytes([size & 0x7f | 0x80, size >> 7 & 0x7f | 0x80, size >> 14]) + len(topic).to_bytes(2, "big") + topic)
+    assert node.note_rss() - before < 256 * 1024 * 1024
+    assert pub(node, "hello", message="x")[0] == 0, "denied, but answered"
+    wait_until(lambda: mqtt(node, "connections") == 0, SECONDS, node.status)
+
+
+def test_many_filters_wait_once_for_a_server_that_hangs(gateway, decider):  # noqa: F811
+    node = gateway({"http_authz": {"url": decider.url(), "request_timeout": "1s"}})
+    decider.release.clear()
+    of = open_tcp(node.mqtt_port)
+    of.sendall(connect_packet("many"))
+    assert read(of, 4) == CONNACK
+    filters = b"".join(len(one).to_bytes(2, "big") + one + b"\0" for one in (b"f/%03d" % i for i in range(500)))
+    size = 2 + len(filters)
+    of.sendall(b"\x82" + bytes([size & 0x7f | 0x80, size >> 7]) + b"\0\1" + filters)
+    assert read(of, 5) == b"\x90\xf6\x03\0\1"
+    assert read(of, 500) == b"\x80" * 500
+
+
 def test_a_client_that_sends_on_while_it_waits_costs_no_memory(gateway, decider):  # noqa: F811
     node = gateway({"http_authz": {"url": decider.url(), "request_timeout": "60s"}})
     decider.release.clear()

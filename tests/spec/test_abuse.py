@@ -10,7 +10,7 @@ import wire
 from client import Closed
 from statement import both, v5, v311
 
-BROKER = {"workers": 1, "connect_timeout": "1s", "retained_max": 200}
+BROKER = {"workers": 1, "connect_timeout": "5s", "retained_max": 200}
 MIB = 1024 * 1024
 
 

@@ -112,6 +112,12 @@ Result<Block> decode(const Slice& bytes) {
   return std::move(head.block);
 }
 
+Result<Block> decode_header(ByteView bytes) {
+  ByteView payload;
+  PH_ASSIGN(Head head, decode_head(bytes, payload));
+  return std::move(head.block);
+}
+
 Block cut(const Block& block, uint64_t first, uint64_t last) {
   PH_ASSERT(!block.atomic() && first >= block.id.first && last <= block.id.last && first < last, "cut within a block");
   Block part = block;

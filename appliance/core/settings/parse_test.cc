@@ -132,7 +132,8 @@ TEST(Parse, suggests_the_nearest_key_and_table) {
       ElementsAre(HasSubstr("f:1:2: error: unknown key `brokr` in the file's top level; did you mean `broker`?")));
   EXPECT_THAT(complaints("inflight_mx = 3\n"),
               ElementsAre(HasSubstr("did you mean `inflight_max`, which belongs in [broker]?")));
-  EXPECT_THAT(complaints("[[category]]\n"), ElementsAre(HasSubstr("it belongs in [[receiver.category]]")));
+  EXPECT_THAT(complaints("[[category]]\n"),
+              ElementsAre(HasSubstr("it belongs in [[agent.category]] or [[receiver.category]]")));
   EXPECT_THAT(complaints("[[node]]\n"), ElementsAre(HasSubstr("there is only one: write [node]")));
   EXPECT_THAT(complaints("[upstream]\nname = \"a\"\n"), ElementsAre(HasSubstr("write [[upstream]]")));
 }
@@ -500,8 +501,9 @@ std::string uncommented(const std::string& text) {
 TEST(Reference, is_valid_as_it_is_and_with_every_setting_switched_on) {
   good(reference());
   std::string all = uncommented(reference());
-  const size_t one_of_two = all.find("secret_file");  // excludes `secret`
-  all.erase(one_of_two, all.find('\n', one_of_two) - one_of_two);
+  const size_t one_of_two = all.find("\nsecret_file = ");  // excludes `secret`
+  ASSERT_NE(one_of_two, std::string::npos);
+  all.insert(one_of_two + 1, "#");
   const Settings s = good(all + "[[route]]\nname = \"rest\"\nto = [\"files\"]\n");
   EXPECT_TRUE(s.agent && s.receiver && s.tls);
   EXPECT_EQ(s.upstreams.size(), 1u);

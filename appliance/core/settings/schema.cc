@@ -282,10 +282,13 @@ const Table<Upstream>& upstream_table() {
                    "Without any progress for so long a receiver's events go to another one."),
           duration("resume_timeout", &Upstream::resume_timeout, 100ms, std::chrono::hours(1),
                    "How long a lost receiver is waited for before what it may hold goes to another one."),
-          choice<Upstream, Dedup, Dedup>("dedup", &Upstream::dedup, {{"fast", Dedup::fast}, {"strict", Dedup::strict}},
-                                         "fast: events that go to another receiver after resume_timeout may be there "
-                                         "twice, and are counted; strict: never twice, for a round trip and a sync "
-                                         "more: receivers stage, and one of them alone is told to publish."),
+          choice<Upstream, Dedup, Dedup>(
+              "dedup", &Upstream::dedup, {{"fast", Dedup::fast}, {"strict", Dedup::strict}},
+              "fast: events that go to another receiver after resume_timeout may be there "
+              "twice, and are counted; strict: never twice, for a round trip and a sync "
+              "more: receivers stage, and one of them alone is told to publish. But an event that is cut "
+              "another way after a crash, since its lines went on or line_max is another "
+              "one, is there as it was and as it is; counted as recut."),
           duration(
               "strict_give_up", &Upstream::strict_give_up, 1s, std::chrono::hours(24 * 365),
               "With dedup = \"strict\": a receiver that may have published something and is not reached for so long "

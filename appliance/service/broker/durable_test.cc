@@ -513,6 +513,27 @@ TEST(DurableStop, an_orderly_end_writes_everything) {
   EXPECT_THAT(rig.connect(std::string("id=s") + kKept).take(), Contains(HasSubstr("payload=x")));
 }
 
+TEST(DurableNumbers, do_not_run_out_where_nothing_is_written) {
+  test::MemoryStore store;
+  test::ManualLoop loop;
+  test::ManualDisk disk(loop);
+  commit::Committer committer(loop, disk, store);
+  auto journal = Journal::open(Durability::fsync, loop, store, committer);
+  ASSERT_TRUE(journal.has_value());
+  constexpr uint64_t kMany = Journal::kNumbersAhead / 4;
+  uint64_t last = 0;
+  for (int i = 0; i < 20; ++i) {
+    const uint64_t first = (*journal)->take_numbers(kMany);
+    EXPECT_GE(first, last);
+    last = first + kMany;
+    loop.run_posted();
+  }
+  // What was given out is not given out again after a crash.
+  auto next = Journal::open(Durability::fsync, loop, store, committer);
+  ASSERT_TRUE(next.has_value());
+  EXPECT_GE((*next)->take_numbers(1), last);
+}
+
 TEST(DurableFormat, a_newer_one_is_not_opened) {
   DurableRig rig;
   rig.kill();

@@ -6,13 +6,16 @@
 // A client whose packet needs an answer is not read from until it is there, so that its packets keep their order and
 // no more of them than one wait. Answers are remembered for the client for cache_ttl; failures are not.
 //
-// Bounds: requests_max questions at once, one of each client; further ones wait for their turn. cache_max answers of a
-// client, and those of the packet at work.
+// Bounds: requests_max questions at once, one of each client; further ones wait for their turn: as long as an answer
+// may take, and kWaitingBytesMax of them. One that gives up its turn has failed, as if nobody had answered: a server
+// that hangs keeps nobody waiting for ever, nor what clients leave behind that have gone meanwhile.
+// cache_max answers of a client, and those of the packet at work.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <unordered_map>
 
@@ -35,6 +38,7 @@ struct Decisions {
   struct Row {
     security::HttpVerdict::Result result;  // allow, deny or ignore
     Instant until;
+    bool failed = false;  // the server said nothing
   };
   std::unordered_map<std::string, Row> rows;  // by AccessQuestion::key()
   bool resuming = false;                      // the packet that comes now is the one they were asked for
@@ -43,24 +47,36 @@ struct Decisions {
 class HttpAuthorizer {
  public:
   using Done = std::move_only_function<void(Decisions::Row)>;
+  static constexpr size_t kWaitingBytesMax = 16UL * 1024 * 1024;  // of questions that were not asked yet
+
   HttpAuthorizer(const HttpAuthorizerOptions& options, port::Loop& loop, port::Network& network,
                  session::Counters& counters);
 
   bool on() const { return options_.on(); }
   const HttpAuthorizerOptions& options() const { return options_; }
-  /// `done` runs on the loop, once.
+  /// `done` runs later on the loop, once.
   void ask(std::string question, Done done);
   /// Forgets what is over, and what is too much.
   void trim(Decisions& decisions) const;
 
  private:
+  struct Waiting {
+    std::string question;
+    Done done;
+    Instant until;
+  };
   void start(const std::string& question, Done done);
+  Waiting take_waiting();
+  void give_up();
+  Decisions::Row failure();
 
   const HttpAuthorizerOptions& options_;
   port::Loop& loop_;
   session::Counters& counters_;
   HttpCheck http_;
-  std::deque<std::pair<std::string, Done>> waiting_;
+  std::deque<Waiting> waiting_;  // each has the same time: the first is the first to give up
+  size_t waiting_bytes_ = 0;
+  std::unique_ptr<port::Timer> timer_;
 };
 
 }  // namespace ph::broker

@@ -38,7 +38,13 @@ Journal::~Journal() {
 
 uint64_t Journal::take_numbers(uint64_t count) {
   const uint64_t first = next_number_.fetch_add(count, std::memory_order_relaxed);
-  PH_ASSERT(first + count <= numbers_end_.load(std::memory_order_relaxed), "numbers are reserved long before");
+  const uint64_t end = numbers_end_.load(std::memory_order_relaxed);
+  PH_ASSERT(first + count <= end, "numbers are reserved long before");
+  // From here, not with what is written: sessions and messages that leave nothing on disk use numbers, too.
+  if (end - (first + count) < kNumbersAhead / 2 && !extending_.exchange(true, std::memory_order_relaxed))
+    loop_.post([this, alive = alive_] {
+      if (*alive) extend_numbers();
+    });
   return first;
 }
 
@@ -83,7 +89,6 @@ void Journal::write(JournalBatch batch) {
     receivers_.emplace(receiver.number, receiver.key());
   }
   for (uint64_t number : batch.routed) forget_receivers(number, entries);
-  extend_numbers(entries);
   committer_.request_alone(std::move(entries), [this, alive = alive_, group, batch = std::move(batch)] {
     if (*alive) on_written(batch, group);
   });
@@ -164,16 +169,15 @@ void Journal::shrink_counts() {
   counts_from_ = next_number_.load(std::memory_order_relaxed);
 }
 
-void Journal::extend_numbers(port::WriteBatch& entries) {
-  const uint64_t end = numbers_end_.load(std::memory_order_relaxed);
-  if (extending_ || end - next_number_.load(std::memory_order_relaxed) > kNumbersAhead / 2) return;
-  extending_ = true;
+void Journal::extend_numbers() {
+  const uint64_t end = numbers_end_.load(std::memory_order_relaxed) + kNumbersAhead;
+  port::WriteBatch entries;
   std::string value;
-  put_fixed(value, end + kNumbersAhead);
+  put_fixed(value, end);
   entries.put(std::string(keys::kNumbers), std::move(value));
-  committer_.request_alone({}, [this, alive = alive_, end] {
+  committer_.request_alone(std::move(entries), [this, alive = alive_, end] {
     if (!*alive) return;
-    numbers_end_ = end + kNumbersAhead;
+    numbers_end_ = end;
     extending_ = false;
   });
 }

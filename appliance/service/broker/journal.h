@@ -143,7 +143,7 @@ class Journal {
   Count& count_of(uint64_t number);
   void shrink_counts();
   void forget_receivers(uint64_t number, port::WriteBatch& entries);
-  void extend_numbers(port::WriteBatch& entries);
+  void extend_numbers();
   bool erase_records(uint64_t uid, size_t& left, port::WriteBatch& entries);
   void erase_some();
   session::Clock clock() const { return {loop_.now(), loop_.wall_now()}; }
@@ -166,7 +166,7 @@ class Journal {
 
   std::atomic<uint64_t> next_number_{1};
   std::atomic<uint64_t> numbers_end_{1};
-  bool extending_ = false;
+  std::atomic<bool> extending_{false};
   std::atomic<uint64_t> waiting_{0};
   std::atomic<uint64_t> batches_{0};
   std::atomic<uint64_t> damaged_{0};

@@ -98,6 +98,17 @@ TEST_P(Topics, rules_rewrite_publishes_and_subscriptions) {
               ElementsAre("unsuback id=2 success success"));
 }
 
+TEST_P(Topics, no_rule_makes_a_publish_one_of_the_brokers_own) {
+  options.rewrite = {{routing::RewriteRule::On::both, "old/+/#", "{1}/{2}"}};
+  MqttClient& s = connect("id=s");
+  say(s, "subscribe id=1 filter=$SYS/#:0 filter=old/x/#:0");
+  MqttClient& p = connect("id=p");
+  EXPECT_THAT(say(p, "publish topic=old/$SYS/brokers/version qos=1 id=1 payload=forged retain"),
+              ElementsAre("puback id=1 reason=not_authorized"));
+  EXPECT_THAT(say(p, "publish topic=old/x/y qos=1 id=2 payload=good"), ElementsAre("puback id=2"));
+  EXPECT_THAT(s.take(), ElementsAre("publish topic=x/y payload=good"));
+}
+
 TEST_P(Topics, clients_under_a_mountpoint_see_nothing_else) {
   options.listeners.push_back({{"127.0.0.1", 1883}, nullptr});
   options.listeners.push_back({{"127.0.0.1", 1884}, nullptr});

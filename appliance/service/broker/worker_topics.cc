@@ -58,10 +58,12 @@ bool Worker::name_will(ClientConnection& connection, Opening& opening) {
 std::optional<ReasonCode> Worker::rename(ClientConnection& connection, session::MessageView& view,
                                          std::optional<uint32_t>& delay) {
   const bool v5 = connection.channel().version() == mqtt::Version::v5;
-  if (view.topic.starts_with("$SYS/")) {  // the broker's own
+  auto own = [&](ByteView topic) -> std::optional<ReasonCode> {  // the broker's
+    if (!topic.starts_with("$SYS/")) return std::nullopt;
     context_.counters.publish_denied.add();
     return v5 ? ReasonCode::not_authorized : ReasonCode::success;
-  }
+  };
+  if (const auto refused = own(view.topic)) return refused;
   if (view.topic.starts_with(kDelayedPrefix)) {
     const auto delayed = delayed_topic(view.topic);
     if (!delayed || delayed->topic.starts_with('$')) return ReasonCode::topic_name_invalid;
@@ -71,6 +73,8 @@ std::optional<ReasonCode> Worker::rename(ClientConnection& connection, session::
   if (!connection.renames) return std::nullopt;
   topic_ = name_topic(connection, view.topic, connection.client->session->client_id());
   if (topic_.size() > UINT16_MAX) return ReasonCode::topic_name_invalid;
+  // A rule's wildcard may have caught the name: "old/$SYS/..." that becomes "{1}/...".
+  if (const auto refused = own(ByteView(topic_).substr(connection.mountpoint.size()))) return refused;
   view.topic = topic_;
   return std::nullopt;
 }

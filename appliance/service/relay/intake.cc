@@ -56,14 +56,16 @@ void add(IntakeCounters& to, const IntakeCounters& more) {
   to.looped += more.looped;
   to.gaps += more.gaps;
   to.gap_events += more.gap_events;
+  to.recut += more.recut;
 }
 
 }  // namespace
 
-// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct; the last one may be missing
+// c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct; the last two may be missing
 std::string encode_counters(const IntakeCounters& c) {
   std::string value(1, '\x01');
-  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps, c.gap_events}) put_varint(value, n);
+  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps, c.gap_events, c.recut})
+    put_varint(value, n);
   return value;
 }
 
@@ -73,6 +75,7 @@ IntakeCounters decode_counters(ByteView value) {
   IntakeCounters c;
   for (uint64_t* n : {&c.events, &c.bytes, &c.duplicates, &c.rejected, &c.looped, &c.gaps}) *n = in.varint();
   if (!in.at_end()) c.gap_events = in.varint();
+  if (!in.at_end()) c.recut = in.varint();
   return c;
 }
 
@@ -87,6 +90,17 @@ static std::vector<event::Block> cut_at(const event::Block& block, const std::ve
     parts.push_back(event::cut(block, r.first, r.last));
   }
   return parts;
+}
+
+/// Whether each part of the block at `position` that lies in `fresh` ends where a line does. One that begins within a
+/// line is what is left of it after pieces that came before.
+static bool ends_whole(const event::Block& block, link::Range position, const std::vector<link::Range>& fresh) {
+  if (block.atomic() || block.id.last - block.id.first != position.last - position.first) return false;
+  const ByteView lines = block.payload.view();
+  return std::ranges::all_of(fresh, [&](const link::Range& r) {
+    const bool within = r.last > position.first && r.last < position.last;
+    return !within || lines[r.last - position.first - 1] == '\n';
+  });
 }
 
 /// One EVENTS frame on its way through a commit.
@@ -104,6 +118,7 @@ struct Intake::Arrival {
   IntakeCounters counted;
   std::map<size_t, IntakeCounters> direct;  // by route
   std::vector<GapSeen> gaps;
+  std::set<uint64_t> recut;  // positions of blocks that are counted
   SeenEvents::Marks marks;
   std::vector<link::Range> durable_end_here;  // placed in files, looped or refused: far with the commit
   std::move_only_function<void(bool)> done;   // of publish()
@@ -318,12 +333,13 @@ void Intake::place_new(link::Range position, const Slice& encoded, const Result<
       continue;
     }
     // Batches were cut elsewhere before a crash of the sender: take the lines that are new.
-    if (block->atomic() || block->id.last - block->id.first != position.last - position.first) {
+    if (!ends_whole(*block, position, fresh)) {
       // It was cut another way than what came before (another line_max, an event of several lines that went on): what
       // is new in it cannot be told from the rest, and would be lost.
-      if (block->gap) continue;
       taken = block->events;
+      const uint64_t before = arrival.counted.events;
       place(*block, encoded, position, arrival);
+      if (arrival.counted.events > before) recut(*block, position, arrival);
       break;
     }
     event::Block rest = event::cut(*block, block->id.first + (part.first - position.first),
@@ -332,6 +348,16 @@ void Intake::place_new(link::Range position, const Slice& encoded, const Result<
     place(rest, Slice(event::encode(rest)), part, arrival);
   }
   if (!block->gap) arrival.counted.duplicates += block->events - taken;
+}
+
+/// Part of the block was taken before, as other events; it was taken whole, so that may be here twice.
+void Intake::recut(const event::Block& block, link::Range at, Arrival& arrival) {
+  if (!arrival.recut.insert(at.first).second) return;
+  arrival.counted.recut += block.events;
+  log_info("event_recut", {{"sender", arrival.key.sender.hex()},
+                           {"stream", arrival.key.stream.value},
+                           {"position", at.first},
+                           {"events", block.events}});
 }
 
 void Intake::reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason) {
@@ -394,9 +420,15 @@ void Intake::place_unseen(const event::Block& block, const Slice& encoded, link:
   const auto keep = [&](const event::Block& part, const Slice& bytes, bool last) {
     if (store(part, bytes, at, arrival, last)) options_.seen->mark(scope, part.kind, part.id, arrival.marks);
   };
+  if (unseen.front() == link::Range{block.id.first, block.id.last}) return keep(block, encoded, true);
   std::vector<event::Block> parts;
-  if (!block.atomic() && unseen.front() != link::Range{block.id.first, block.id.last}) parts = cut_at(block, unseen);
-  if (parts.empty()) return keep(block, encoded, true);
+  if (!block.atomic()) parts = cut_at(block, unseen);
+  if (parts.empty()) {
+    const uint64_t before = arrival.counted.events;
+    keep(block, encoded, true);
+    if (arrival.counted.events > before) recut(block, at, arrival);
+    return;
+  }
   uint64_t taken = 0;
   for (const event::Block& part : parts) {
     taken += part.events;
@@ -478,6 +510,7 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
       from.looped -= less.looped;
       from.gaps -= less.gaps;
       from.gap_events -= less.gap_events;
+      from.recut -= less.recut;
     };
     take_back(counters_, arrival->counted);
     for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);

@@ -68,6 +68,7 @@ struct IntakeCounters {
   uint64_t looped = 0;      // had passed this site: acknowledged, not written
   uint64_t gaps = 0;        // gap markers
   uint64_t gap_events = 0;  // events that their senders lost or dropped, as the markers say
+  uint64_t recut = 0;       // of `events`: in blocks of which a part came before, cut to other events
 };
 
 /// A gap marker: what a sender will never send, and why.
@@ -159,6 +160,7 @@ class Intake : private commit::Participant {
   bool store(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival, bool whole);
   void place_new(link::Range position, const Slice& encoded, const Result<event::Block>& block,
                  const std::vector<link::Range>& fresh, Arrival& arrival);
+  static void recut(const event::Block& block, link::Range at, Arrival& arrival);
   void reject(Arrival& arrival, link::Range at, uint64_t events, std::string reason);
   void committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome);
   bool looped(const event::Block& block) const;

@@ -12,7 +12,7 @@ namespace ph::relay {
 namespace {
 
 bool passed(const Slice& encoded, const std::vector<std::string>& sites, event::Block& block) {
-  auto decoded = event::decode(encoded);
+  auto decoded = event::decode_header(encoded.view());
   if (!decoded || decoded->hops.empty() || decoded->gap) return false;
   block = std::move(*decoded);
   return std::ranges::all_of(

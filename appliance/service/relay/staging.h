@@ -3,7 +3,7 @@
 //
 //   EVENTS with an attempt -> one record of the staging log and one entry in the store, in a group commit -> ACK.staged
 //   DECIDE publish         -> the record goes through the intake as if it had just come; its entry goes with that
-//   commit DECIDE discard         -> the entry goes
+//   DECIDE discard         -> the entry goes
 //
 // Nothing staged is published otherwise, however long it stays. It stays over restarts, is told of in RESUMED, and goes
 // when its stream is closed or forgotten (stream_ttl).

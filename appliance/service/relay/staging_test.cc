@@ -72,18 +72,21 @@ struct StagingTest : testing::Test {
   }
   static link::Events events(uint64_t attempt, uint64_t first, const std::string& text) {
     event::Block block;
-    block.category = "clicks";
-    block.id = {NodeId{}, kKey.stream, first, first + text.size()};
-    block.events = 1;
     block.payload = Slice(std::string(text));
+    return of(block, attempt, first, first + text.size());
+  }
+  static link::Events of(event::Block block, uint64_t attempt, uint64_t first, uint64_t last) {
+    block.category = "clicks";
+    block.id = {NodeId{}, kKey.stream, first, last};
+    block.events = std::max<uint64_t>(block.events, 1);
     std::string packed;
-    put_varint(packed, text.size());
+    put_varint(packed, last - first);
     put_sized(packed, event::encode(block));
     link::Events e;
     e.stream = kKey.stream;
     e.first = first;
-    e.last = first + text.size();
-    e.events = 1;
+    e.last = last;
+    e.events = block.events;
     e.packed = Slice(std::move(packed));
     e.attempt = attempt;
     return e;
@@ -208,6 +211,58 @@ TEST_F(StagingTest, a_damaged_entry_of_the_store_is_named) {
   auto loaded = other.load();
   ASSERT_FALSE(loaded);
   EXPECT_NE(loaded.error().to_string().find("store key"), std::string::npos);
+}
+
+// --- blocks of which a part was published before, cut to other events
+
+TEST_F(StagingTest, an_event_that_went_on_is_published_whole_once_and_counted) {
+  stage(5, 0, "one\n");
+  decide({5}, {});
+  event::Block grown;
+  grown.joined = true;
+  grown.payload = Slice(std::string("one\\n and more\n"));
+  for (uint64_t attempt : {6, 7}) EXPECT_TRUE(staging->stage(kKey, "ams", of(grown, attempt, 0, 14), 100, client));
+  settle();
+  decide({6}, {});
+  decide({7}, {});
+  EXPECT_EQ(lines(), "one\none\\n and more\n");
+  EXPECT_TRUE(intake->has(kKey, 0, 14));
+  EXPECT_EQ(intake->counters().events, 2u);
+  EXPECT_EQ(intake->counters().recut, 1u);
+  EXPECT_EQ(intake->counters().duplicates, 1u) << "of the second attempt";
+  restart();
+  EXPECT_EQ(intake->counters().recut, 1u);
+}
+
+TEST_F(StagingTest, what_is_left_of_a_line_in_pieces_comes_once) {
+  event::Block piece;
+  piece.piece = true;
+  piece.payload = Slice(std::string("tw\n"));
+  EXPECT_TRUE(intake->take(kKey, "ams", of(piece, 0, 4, 6), 100, client));
+  settle();
+  event::Block both;
+  both.events = 2;
+  both.payload = Slice(std::string("one\ntwo\n"));
+  EXPECT_TRUE(intake->take(kKey, "ams", of(both, 0, 0, 8), 100, client));
+  settle();
+  EXPECT_EQ(lines(), "tw\none\no\n");
+  EXPECT_EQ(intake->counters().recut, 0u);
+}
+
+TEST_F(StagingTest, lines_are_never_cut_within_a_line_that_has_no_end_there) {
+  event::Block piece;
+  piece.piece = true;
+  piece.payload = Slice(std::string("o\n"));
+  EXPECT_TRUE(intake->take(kKey, "ams", of(piece, 0, 6, 8), 100, client));
+  settle();
+  event::Block both;
+  both.events = 2;
+  both.payload = Slice(std::string("one\ntwo\n"));
+  EXPECT_TRUE(intake->take(kKey, "ams", of(both, 0, 0, 8), 100, client));
+  settle();
+  EXPECT_EQ(lines(), "o\none\ntwo\n");
+  EXPECT_EQ(intake->counters().events, 3u);
+  EXPECT_EQ(intake->counters().recut, 2u);
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ InterestEntries Wishes::collect(const std::string& site, const std::set<std::str
   std::set<size_t> more;  // upstreams that are asked for a category for the first time
   for (const std::string& category : categories) {
     const WishesOptions::Route& route = options_.routes[options_.route_of(category)];
-    if (route.files) all.insert({});
+    if (route.files) all.emplace();  // insert({}) would insert a list of nothing
     for (size_t u : route.upstreams) {
       std::set<std::string>& asked = asked_[u];
       if (asked.size() < kAsksMax && asked.insert(category).second) more.insert(u);
@@ -142,7 +142,7 @@ InterestEntries Wishes::collect(const std::string& site, const std::set<std::str
   if (out.size() <= limits::kInterestMax && bytes <= limits::kInterestBytesMax) return out;
   ++overflows_;
   log_warn("interest_overflowed", {{"filters", out.size()}, {"site", site}});
-  return {{}};
+  return {link::Interest::Entry{}};
 }
 
 /// What is wanted of what this node publishes under the template.

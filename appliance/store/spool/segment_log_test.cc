@@ -213,7 +213,7 @@ TEST_F(SegmentLogTest, deletes_whole_segments_behind_the_released_sequence) {
 
 /// A descriptor would keep its bytes, and on a full disk nothing would ever come that moves the cursor on.
 TEST_F(SegmentLogTest, a_deleted_segment_is_held_open_by_no_cursor_that_is_past_it) {
-  segment_bytes = 1 << 20;
+  segment_bytes = 4 << 20;
   open();
   ASSERT_TRUE(append(1, 10'000, 100));
   auto done = log->read_from(1), behind = log->read_from(1);
@@ -222,7 +222,8 @@ TEST_F(SegmentLogTest, a_deleted_segment_is_held_open_by_no_cursor_that_is_past_
   };
   read_to(*done, 10'000);
   read_to(*behind, 5'000);
-  auto inode = files.inode(segment_paths().back());
+  ASSERT_EQ(segment_paths().size(), 1u);
+  auto inode = files.inode(segment_paths().front());
   log->release_below(10'000);
   EXPECT_TRUE(segment_paths().empty());
   EXPECT_EQ(inode->own_handles, 1) << "of the one that is not through";
