@@ -153,6 +153,7 @@ TEST(SenderStrict, owners_of_an_earlier_run_are_asked_before_anything_of_theirs_
   s.ack(1, 1, 60, 90);
   s.pass(std::chrono::minutes(10));
   EXPECT_EQ(s.sent(), "");
+  while (s.sender().receivers()[0].state != ReceiverState::connecting) s.pass(std::chrono::seconds(1));
   s.connected(0);
   s.resumed(0, {}, {{77, 30, 60}});
   EXPECT_TRUE(has(s.take(), "to r0 DECIDE stream 1 publish 1 discard 0"));

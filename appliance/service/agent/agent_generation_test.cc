@@ -116,6 +116,26 @@ TEST(Agent, a_copy_seen_before_the_truncation_waits_for_it) {
   EXPECT_EQ(b.far().lines, concat({lines_of("a", numbered("L", 1, 1000)), {"a|late", "a|after"}}));
 }
 
+TEST(Agent, a_copy_is_known_though_its_original_is_truncated_between_the_looks_at_both) {
+  AgentBench b;
+  b.options.rotate_age = 1h;
+  b.append("a.log", numbered("L", 1, 1000));
+  b.start();
+  b.pass(2s);
+  bool truncated = false;
+  b.files.fault = [&](test::FileOp op, const std::string& path) -> std::optional<Error> {
+    if (op == test::FileOp::open && path == b.at("a.log.1") && !std::exchange(truncated, true))
+      b.files.shrink(b.at("a.log"), 0);
+    return std::nullopt;
+  };
+  copy(b, "a.log", "a.log.1");
+  b.pass(2s);
+  b.append("a.log", "after\n");
+  b.pass(10s);
+  EXPECT_TRUE(truncated);
+  EXPECT_EQ(b.far().lines, concat({lines_of("a", numbered("L", 1, 1000)), {"a|after"}}));
+}
+
 TEST(Agent, a_backup_that_is_never_followed_by_a_truncation_is_delivered_once_too) {
   AgentBench b;
   b.append("a.log", numbered("L", 1, 1000));

@@ -86,7 +86,11 @@ CopyWatch::Decision CopyWatch::judge(const std::string& directory, const std::st
   if (Generation* ended = truncated_original(lane, **file, stat.size)) return decided(Verdict::copy, ended);
   Generation* original = live_original(directory, lane, source);
   if (!original) return decided(Verdict::unrelated, nullptr);
-  if (!continues(**file, stat.size, *original)) return decided(Verdict::unrelated, nullptr);
+  if (!continues(**file, stat.size, *original)) {
+    // Truncated since this scan looked at it: the next one ends it, and then this is its copy.
+    auto same = parts_.reader->unchanged(*original);
+    if (!same || *same) return decided(Verdict::unrelated, nullptr);
+  }
   if (!waiting_.contains(key) && waiting_.size() >= kWaitingMax) return decided(Verdict::unrelated, nullptr);
   Waiting& w = waiting_[key];
   if (w.size != stat.size || w.modified_ns != stat.modified_ns || w.since == Instant{})
