@@ -7,7 +7,7 @@ import pytest
 LINES = {"password_file": "[broker.authn]\npassword_file = \"{}\"\n", "psk": "[broker.psk]\nfile = \"{}\"\n",
          "jwks": "[broker.jwt]\njwks_file = \"{}\"\n", "jwt_key": "[broker.jwt]\npublic_key_file = \"{}\"\n",
          "secret": "[broker.jwt]\nsecret_file = \"{}\"\n", "ca": "[broker.http]\nca = \"{}\"\nurl = \"https://127.0.0.1:1/x\"\n"}
-GOOD = {"password_file": "", "psk": "a:00112233445566778899aabbccddeeff\n", "jwks": '{"keys": []}', "secret": "s\n"}
+GOOD = {"password_file": "", "psk": "a:00112233445566778899aabbccddeeff\n", "jwks": '{"keys": [{"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0"}]}', "secret": "s\n"}
 BAD = {"password_file": "alice\n", "psk": "a:0g\n", "jwks": "{", "jwt_key": "no key", "secret": "\n", "ca": "no certificate"}
 
 

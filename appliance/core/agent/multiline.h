@@ -1,5 +1,6 @@
 // Events of several lines: a line that matches a pattern begins one, and those behind it belong to it, as a stack trace
-// does. Pure. The pattern (ECMAScript) is looked for at the beginning of a line, in its first kLookMax bytes.
+// does. Pure. The pattern (ECMAScript, without back-references) is looked for at the beginning of a line, in its first
+// kLookMax bytes, in a time that is bounded whatever the pattern and the line are.
 //
 // An event is whole when the next one begins, when a bound is reached, or when the caller says that nothing follows.
 // It leaves as one line: newlines within it as "\n", backslashes as "\\", as writers of LSD's files do; so a consumer

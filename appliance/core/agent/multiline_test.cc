@@ -79,6 +79,13 @@ TEST(Multiline, whatever_is_cut_ends_at_a_line_and_everything_leaves) {
 
 TEST(Multiline, a_bad_pattern_is_an_error) {
   EXPECT_EQ(Multiline::make({"(", 1, 1}).error().code.name(), "agent.bad_pattern");
+  EXPECT_EQ(Multiline::make({"(a)\\1", 1, 1}).error().code.name(), "agent.bad_pattern");
+}
+
+TEST(Multiline, no_pattern_takes_for_ever_over_a_line_that_almost_matches) {
+  const auto m = Multiline::make({"(a+)+:", 10, 64 * 1024}).value();
+  const std::string lines = "a:\n" + std::string(Multiline::kLookMax, 'a') + "\naa: b\n";
+  expect_cut(*m, lines, false, 0, lines.size() - 6);
 }
 
 }  // namespace ph::agent

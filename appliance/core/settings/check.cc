@@ -134,6 +134,9 @@ class Check {
     if (overlaps(own, s_.node.data_dir) && own.size() <= s_.node.data_dir.size())
       out_.error(at.place("dir"), "agent.dir holds node.data_dir",
                  "the agent would send and delete the node's own state");
+    if (auto part = part_of_state(own); !part.empty())
+      out_.error(at.place("dir"), "agent.dir is the node's own " + in_quotes(part),
+                 "the agent would send and delete the node's own state");
     for (size_t i = 0; i < s_.agent->categories.size(); ++i) {
       const AgentCategory& c = s_.agent->categories[i];
       const At row = at.row("category", i);
@@ -148,7 +151,7 @@ class Check {
   static std::string pattern_fault(const std::string& text) {
     if (text.size() > kPatternMax) return "longer than " + std::to_string(kPatternMax) + " bytes";
     try {
-      const std::regex tried(text, std::regex::ECMAScript);
+      const std::regex tried(text, std::regex::ECMAScript | std::regex_constants::__polynomial);  // as the agent has it
       return std::regex_search("", tried) && !text.empty() ? "it matches every line" : "";
     } catch (const std::regex_error& e) {
       return e.what();
@@ -162,6 +165,11 @@ class Check {
       out_.error(at.place("link"), "[receiver] does nothing",
                  "give it `link` (an address to listen at), `dir`, or both");
     if (!r.dir.empty()) absolute(r.dir, at.place("dir"), "receiver.dir");
+    const char* why = "a peer may name a category as a part of the node's state is named";
+    if (overlaps(r.dir, s_.node.data_dir) && within(s_.node.data_dir, r.dir))
+      out_.error(at.place("dir"), "receiver.dir holds node.data_dir", why);
+    if (auto part = part_of_state(r.dir); !part.empty())
+      out_.error(at.place("dir"), "receiver.dir is the node's own " + in_quotes(part), why);
     std::vector<std::string> links;
     if (!r.link.empty()) endpoint(r.link, at.place("link"), "receiver.link", true);
     if (!r.link.empty()) links.push_back(r.link);
@@ -518,6 +526,17 @@ class Check {
     const std::string a = plain(one), b = plain(other);
     if (a == "/" || b == "/") return true;
     return (a + "/").starts_with(b + "/") || (b + "/").starts_with(a + "/");
+  }
+  /// Both absolute.
+  static bool within(const std::string& inner, const std::string& outer) {
+    const std::string top = plain(outer);
+    return top == "/" || (plain(inner) + "/").starts_with(top + "/");
+  }
+  /// The folder that the node keeps state in which `dir` is or lies in; empty if there is none.
+  std::string part_of_state(const std::string& dir) const {
+    for (const char* name : {"store", "spool", "staged", "files", "dead-letters"})
+      if (const std::string own = s_.node.data_dir + "/" + name; overlaps(dir, own) && within(dir, own)) return own;
+    return "";
   }
   void mask(const std::string& text, Place place, std::string_view key) {
     std::string sample = text;

@@ -379,7 +379,7 @@ TEST(Parse, how_an_agents_files_are_read_is_said_by_category) {
   EXPECT_EQ(c.multiline_bytes.value, 2048u);
   EXPECT_EQ(c.multiline_timeout, 3s);
   EXPECT_THAT(
-      complaints(head + "[[agent.category]]\nmatch = [\"a/b\"]\nmultiline_start = '('\n[[agent.category]]\n" +
+      complaints(head + "[[agent.category]]\nmatch = [\"a/b\"]\nmultiline_start = '(a)\\1'\n[[agent.category]]\n" +
                  "match = [\"*\"]\nmultiline_lines = 3\n[[agent.category]]\nmatch = [\"*\"]\nmultiline_start = '.*'\n" +
                  tail),
       ElementsAre(HasSubstr("f:7:10: error: `agent.category.match`: \"a/b\" can match no category"),
@@ -483,6 +483,24 @@ TEST(Parse, the_agent_never_reads_what_the_node_writes) {
         << dir;
   EXPECT_THAT(complaints("[node]\ndata_dir = \"/d/./e\"\n[agent]\ndir = \"/d//\"\n[receiver]\ndir = \"/a\"\n" + route),
               ElementsAre(HasSubstr("agent.dir holds node.data_dir")));
+}
+
+TEST(Parse, no_folder_of_events_is_one_of_the_nodes_state) {
+  const std::string head = "[node]\ndata_dir = \"/d/./\"\n", tail = "\n[[route]]\nname = \"r\"\nto = [\"files\"]\n";
+  for (const char* dir : {"/d", "/", "//d/"})
+    EXPECT_THAT(complaints(head + "[receiver]\ndir = \"" + dir + "\"" + tail),
+                ElementsAre(HasSubstr("f:4:7: error: receiver.dir holds node.data_dir")))
+        << dir;
+  for (const char* dir : {"/d/store", "/d/spool/r", "/d/x/../staged"}) {
+    EXPECT_THAT(complaints(head + "[receiver]\ndir = \"" + dir + "\"" + tail),
+                ElementsAre(HasSubstr("f:4:7: error: receiver.dir is the node's own")))
+        << dir;
+    EXPECT_THAT(complaints(head + "[agent]\ndir = \"" + dir + "\"\n[receiver]\ndir = \"/d/events\"" + tail),
+                ElementsAre(HasSubstr("f:4:7: error: agent.dir is the node's own")))
+        << dir;
+  }
+  good(head + "[receiver]\ndir = \"/d/events\"\n[agent]\ndir = \"/d/in\"" + tail);
+  good(head + "[receiver]\ndir = \"/d/store2\"" + tail);
 }
 
 /// Takes the '#' away from every setting of the reference.
