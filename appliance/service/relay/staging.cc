@@ -173,6 +173,11 @@ void Staging::decide(const link::StreamKey& key, const link::Decide& decide) {
 
 void Staging::publish(const link::StreamKey& key, uint64_t attempt) {
   Entry& entry = streams_.at(key).at(attempt);
+  // It does not pass an earlier one that found no room and is tried again.
+  if (auto waits = again_.lower_bound({key, 0}); waits != again_.end() && waits->first == key) {
+    again_.insert({key, attempt});
+    return;
+  }
   if (std::exchange(entry.publishing, true)) return;
   auto record = read(entry);
   std::string peer_site;
