@@ -137,9 +137,9 @@ class Running {
   }
   io::IoLoop loop_;
   io::PosixFiles files_;
-  io::IoDiskQueue disk_;
   test::MemoryStore store_;
   NoDeadLetters letters_;
+  io::IoDiskQueue disk_;  // ends before what its thread works on
   port::EventSource* source_ = nullptr;
 };
 
