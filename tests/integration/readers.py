@@ -12,8 +12,9 @@ def chunks(folder, category):
     place = folder / category
     if not place.exists():
         return []
-    names = [name for name in os.listdir(place) if not name.startswith(".") and (place / name).is_file()
-             and not (place / name).is_symlink()]
+    # What an entry is comes with its name: the link's new one may be renamed in the next moment.
+    with os.scandir(place) as entries:
+        names = [one.name for one in entries if not one.name.startswith(".") and one.is_file(follow_symlinks=False)]
     for name in names:
         found = CHUNK.match(name)
         assert found and found["category"] == category, f"not a chunk's name: {name}"
