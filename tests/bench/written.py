@@ -52,7 +52,8 @@ def files(asked, program, folder, kind):
         before = written(far)
         append(edge.source_dir / kind, asked.lines, asked.rate)
         wait_until(lambda: far.total("delivered") == asked.lines + 100, 600)
-        net.wait_drained()
+        for one in net.nodes:
+            one.wait_idle()
         time.sleep(2)
         after = written(far)
         net.stop()
