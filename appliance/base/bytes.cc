@@ -103,6 +103,13 @@ std::string to_hex(ByteView bytes) {
   return text;
 }
 
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
 /// Sixteen bytes at a time: each line that passes is counted at both ends of a link, and byte by byte that was a
 /// quarter of what a line cost.
 size_t count_newlines(ByteView bytes) {

@@ -42,6 +42,9 @@ uint32_t crc32c(ByteView bytes, uint32_t previous = 0);
 /// Lower-case hex of bytes.
 std::string to_hex(ByteView bytes);
 
+/// Value of a hexadecimal digit, of either case; -1: none.
+int hex_digit(char c);
+
 /// Number of '\n' in bytes.
 size_t count_newlines(ByteView bytes);
 

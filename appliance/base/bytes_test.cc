@@ -9,6 +9,15 @@
 
 namespace ph {
 
+TEST(Hex, digits_are_read_and_written) {
+  EXPECT_EQ(to_hex(std::string("\x00\x9f\xff", 3)), "009fff");
+  for (int n = 0; n < 256; ++n) {
+    const char c = static_cast<char>(n);
+    const size_t at = std::string("0123456789abcdefABCDEF").find(c);
+    EXPECT_EQ(hex_digit(c), at == std::string::npos ? -1 : static_cast<int>(at < 16 ? at : at - 6)) << n;
+  }
+}
+
 TEST(Newlines, are_counted_at_any_length_and_place) {
   Random random(3);
   for (size_t size = 0; size < 12'000; size += size < 100 ? 1 : 997) {

@@ -29,13 +29,6 @@ bool parse_v4(ByteView text, uint8_t* out) {
   return true;
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 /// Groups of a part of an IPv6 address without "::", an IPv4 address as last one. Appends at most 16 bytes.
 bool parse_groups(ByteView text, std::string& out) {
   while (!text.empty()) {

@@ -4,6 +4,7 @@
 
 #include "codec/mqtt/text.h"
 #include "core/security/base64.h"
+#include "core/security/rows.h"
 
 namespace ph::security {
 namespace {
@@ -72,24 +73,14 @@ bool username_valid(ByteView name) {
 Result<PasswordEntries> parse_password_file(ByteView text) {
   PasswordEntries out;
   std::set<ByteView> seen;
-  for (size_t line = 1; !text.empty(); ++line) {
-    const size_t end = text.find('\n');
-    ByteView row = text.substr(0, end);
-    text = end == text.npos ? ByteView() : text.substr(end + 1);
-    if (row.ends_with('\r')) row.remove_suffix(1);
-    if (row.empty() || row[0] == '#') continue;
-    const std::string where = "line " + std::to_string(line) + ": ";
-    const size_t colon = row.find(':');
-    if (colon == row.npos) return fail(errors::bad_file, where + "no ':' between user and hash");
-    const ByteView name = row.substr(0, colon);
-    if (!username_valid(name)) return fail(errors::bad_file, where + "no valid user name");
-    auto hash = parse_password_hash(row.substr(colon + 1));
-    if (!hash) return fail(errors::bad_file, where + hash.error().detail);
-    if (!seen.insert(name).second) return fail(errors::bad_file, where + "the user is there already");
-    if (out.size() >= kUsersMax)
-      return fail(errors::bad_file, where + "more than " + std::to_string(kUsersMax) + " users");
-    out.emplace_back(std::string(name), std::move(*hash));
-  }
+  PH_TRY(for_each_row(text, errors::bad_file, "user", "hash", [&](ByteView name, ByteView encoded) -> Result<> {
+    if (!username_valid(name)) return fail(errors::bad_file, "no valid user name");
+    PH_ASSIGN(auto hash, parse_password_hash(encoded));
+    if (!seen.insert(name).second) return fail(errors::bad_file, "the user is there already");
+    if (out.size() >= kUsersMax) return fail(errors::bad_file, "more than " + std::to_string(kUsersMax) + " users");
+    out.emplace_back(std::string(name), std::move(hash));
+    return {};
+  }));
   return out;
 }
 
