@@ -53,8 +53,9 @@ std::optional<settings::Settings> parse(const std::string& text, const std::stri
   return std::move(outcome.settings);
 }
 
-/// The settings in `path`, or everything that is wrong with them on standard error.
-std::optional<settings::Settings> load(const std::string& path) {
+}  // namespace
+
+std::optional<settings::Settings> load_settings(const std::string& path) {
   auto outcome = io::load_config(path);
   if (!outcome) {
     say(kInvalid, outcome.error());
@@ -64,12 +65,10 @@ std::optional<settings::Settings> load(const std::string& path) {
   return std::move(outcome->settings);
 }
 
-}  // namespace
-
 std::optional<std::string> socket_of(const std::string& socket, const std::string& config) {
   if (!socket.empty()) return socket;
   if (config.empty()) return settings::Api{}.socket;
-  auto settings = load(config);
+  auto settings = load_settings(config);
   return settings ? std::optional(settings->api.socket) : std::nullopt;
 }
 

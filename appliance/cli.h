@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "core/settings/settings.h"
 
 namespace ph::cli {
 
@@ -13,6 +14,8 @@ inline constexpr int kDone = 0, kFailed = 1, kInvalid = 2;  // exit codes
 
 /// Tells an error on standard error; returns the code.
 int say(int code, const Error& error);
+/// The settings in a file; nullopt after telling everything that is wrong with them on standard error.
+std::optional<settings::Settings> load_settings(const std::string& path);
 /// The running node's socket: as given, else out of the configuration, else the default one. nullopt after telling what
 /// is wrong with the configuration.
 std::optional<std::string> socket_of(const std::string& socket, const std::string& config);

@@ -40,16 +40,6 @@ struct Options {
 };
 using Shared = std::shared_ptr<Options>;
 
-std::optional<settings::Settings> load(const std::string& path) {
-  auto outcome = io::load_config(path);
-  if (!outcome) {
-    say(kInvalid, outcome.error());
-    return std::nullopt;
-  }
-  std::fputs(outcome->to_string(path).c_str(), stderr);
-  return std::move(outcome->settings);
-}
-
 // --- spool list, check, repair
 
 /// Folders of the spool that the verb is about: a route's own, and those of what is sent again of it.
@@ -66,7 +56,7 @@ Result<std::vector<std::string>> folders(port::Files& files, const std::string& 
 }
 
 int spool(const std::string& verb, const Options& o) {
-  auto settings = load(o.config);
+  auto settings = load_settings(o.config);
   if (!settings) return kInvalid;
   const auto named = [&](const std::string& name) {
     return std::any_of(settings->routes.begin(), settings->routes.end(),
@@ -129,7 +119,7 @@ int print_letters(const std::string& document, bool json) {
 }
 
 int list_letters(const Options& o) {
-  auto settings = load(o.config);
+  auto settings = load_settings(o.config);
   if (!settings) return kInvalid;
   const size_t limit = std::clamp<size_t>(o.limit, 1, admin::DeadLetterDesk::kBatchLetters);
   auto answer = ask(o.socket.empty() ? settings->api.socket : o.socket, "GET",
@@ -229,7 +219,7 @@ int say_done(const std::string& verb, const Options& o, const admin::DeadLetterD
 
 int deed(const std::string& verb, const Options& o) {
   if (o.all == !o.ids.empty()) return say(kInvalid, {kBadInput, "name the letters' ids, or say --all"});
-  auto settings = load(o.config);
+  auto settings = load_settings(o.config);
   if (!settings) return kInvalid;
   const admin::DeadLetterDesk::Choice choice{o.route, {o.ids.begin(), o.ids.end()}, o.all};
   const std::string body = admin::choice_json(choice);
@@ -263,7 +253,7 @@ int audit(const Options& o) {
 }
 
 int route_explain(const Options& o) {
-  auto settings = load(o.config);
+  auto settings = load_settings(o.config);
   if (!settings) return kInvalid;
   const auto kind = o.kind == "category" ? admin::SampleKind::category
                     : o.kind == "file"   ? admin::SampleKind::file

@@ -9,8 +9,8 @@
 //             (publishers=4 subscribers=100 filters=50)
 //   distinct  `filters` wildcard filters per subscriber, no two alike, each topic matches one of them; how fast they
 //   are
-//             taken counts apart, from the first SUBSCRIBE to the last SUBACK   (publishers=4 subscribers=1000
-//             filters=100)
+//             taken counts apart, from the first SUBSCRIBE to the last SUBACK
+//             (publishers=4 subscribers=1000 filters=100)
 //   retained  `topics` retained messages are set, then each subscriber subscribes to all (topics=20000 subscribers=1)
 //
 //   qos=0|1|2  payload=64 bytes  version=4|5  warmup=500 ms  seconds=5

@@ -130,8 +130,8 @@ struct Ack {
   bool operator==(const Ack&) const = default;
 };
 /// Cumulative from zero per connection: EVENTS frames (header and body bytes, compressed ones by what they become) the
-/// sender may have sent in all. It may
-/// begin a frame whenever it has sent less than this, so one frame may overshoot and no frame size can dead-lock.
+/// sender may have sent in all. It may begin a frame whenever it has sent less than this, so one frame may overshoot
+/// and no frame size can dead-lock.
 struct Credit {
   uint64_t bytes = 0;
   bool operator==(const Credit&) const = default;

@@ -343,14 +343,13 @@ std::vector<ReceiverStatus> SenderCore::receivers() const {
     s.in_flight_batches = peer.in_flight.size();
     s.in_flight_bytes = peer.in_flight_bytes;
     s.uncertain_batches = peer.uncertain;
-    for (const auto& [id, q] : streams_)
-      s.owned_batches +=
-          static_cast<uint64_t>(std::count_if(q.publishers.begin(), q.publishers.end(),
-                                              [r = out.size() - 1](const auto& o) { return o.second.receiver == r; }));
     s.connects = peer.connects;
     s.failures = peer.failures;
     s.last_error = peer.last_error;
   }
+  for (const auto& [id, s] : streams_)
+    for (const auto& [first, publisher] : s.publishers)
+      if (publisher.receiver != kNowhere) ++out[publisher.receiver].owned_batches;
   return out;
 }
 

@@ -102,17 +102,11 @@ Result<std::optional<SourceReader::Taken>> SourceReader::take(Cursor& c, port::F
 SourceReader::Outcome SourceReader::read(Cursor& c, size_t bytes_max) {
   Generation& g = *c.generation;
   Outcome outcome;
-  auto lost = [&](const Error& error) {
-    ++parts_.stats.read_failures;
-    log_debug("source_read_failed", {{"path", parts_.path(g)}, {"error", error.to_string()}});
-    outcome.nothing = Nothing::lost;
-    return std::move(outcome);
-  };
   auto opened = file(g);
-  if (!opened) return lost(opened.error());
+  if (!opened) return lost(g, opened.error());
   port::File& f = **opened;
   auto stat = f.stat();
-  if (!stat) return lost(stat.error());
+  if (!stat) return lost(g, stat.error());
   outcome.stat = *stat;
   if (stat->size < g.size || stat->size < c.read) {
     outcome.nothing = Nothing::replaced;
@@ -121,12 +115,20 @@ SourceReader::Outcome SourceReader::read(Cursor& c, size_t bytes_max) {
   if (stat->size > g.size) parts_.table->grown(g, stat->size);
   if (!c.in_oversize) {
     auto inside = stands_in_oversize(c, f);
-    if (!inside) return lost(inside.error());
+    if (!inside) return lost(g, inside.error());
     c.in_oversize = *inside;
   }
   if (!lock(g, f, outcome)) return outcome;
   outcome = read_unlocked(c, f, bytes_max);
   if (g.big) f.unlock();
+  return outcome;
+}
+
+SourceReader::Outcome SourceReader::lost(const Generation& g, const Error& error) {
+  ++parts_.stats.read_failures;
+  log_debug("source_read_failed", {{"path", parts_.path(g)}, {"error", error.to_string()}});
+  Outcome outcome;
+  outcome.nothing = Nothing::lost;
   return outcome;
 }
 
@@ -150,12 +152,6 @@ bool SourceReader::lock(Generation& g, port::File& file, Outcome& outcome) {
 SourceReader::Outcome SourceReader::read_unlocked(Cursor& c, port::File& f, size_t bytes_max) {
   Generation& g = *c.generation;
   Outcome outcome;
-  auto lost = [&](const Error& error) {
-    ++parts_.stats.read_failures;
-    log_debug("source_read_failed", {{"path", parts_.path(g)}, {"error", error.to_string()}});
-    outcome.nothing = Nothing::lost;
-    return std::move(outcome);
-  };
   const uint64_t file_size = g.size;
   if (*c.in_oversize && parts_.options.oversize != Oversize::split) return skip_rest(c, f);
 
@@ -165,7 +161,7 @@ SourceReader::Outcome SourceReader::read_unlocked(Cursor& c, port::File& f, size
     auto want = static_cast<size_t>(std::min<uint64_t>(file_size - c.read, limit));
     if (want == 0) return outcome;
     auto taken = take(c, f, want, outcome);
-    if (!taken) return lost(taken.error());
+    if (!taken) return lost(g, taken.error());
     if (!*taken) return outcome;
     Taken& t = **taken;
     if (*c.in_oversize) return read_oversize(c, std::move(t));

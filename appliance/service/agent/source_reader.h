@@ -77,6 +77,7 @@ class SourceReader {
   static constexpr Duration kLockPatience = std::chrono::seconds(5);  // then a locked file is read all the same
 
   Outcome read_unlocked(Cursor& c, port::File& f, size_t bytes_max);
+  Outcome lost(const Generation& g, const Error& error);
   bool lock(Generation& g, port::File& file, Outcome& outcome);
   bool tail_is_whole(Cursor& c, Outcome& outcome);
   Outcome read_joined(Cursor& c, Taken taken, size_t size);
