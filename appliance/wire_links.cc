@@ -71,11 +71,11 @@ Result<> Node::open_upstream(const settings::Upstream& from) {
   options.request_timeout = from.request_timeout;
   options.resume_timeout = from.resume_timeout;
   if (from.dedup == settings::Dedup::strict) {
-    options.owners = std::make_unique<relay::Owners>(from.name, *store_, *committer_);
+    options.publishers = std::make_unique<relay::Publishers>(from.name, *store_, *committer_);
     options.strict_give_up = from.strict_give_up.value_or(Duration::max());
-    PH_TRY(options.owners->load());
+    PH_TRY(options.publishers->load());
   } else {
-    PH_TRY(relay::Owners::forget_all(from.name, *store_));
+    PH_TRY(relay::Publishers::forget_all(from.name, *store_));
   }
   options.self = id_;
   options.node_name = settings_.node.name;

@@ -368,8 +368,8 @@ Result<> Node::open_targets(Running& r) {
     options.request_timeout = u.request_timeout;
     options.resume_timeout = u.resume_timeout;
     if (u.dedup == settings::Dedup::strict) {
-      options.owners = std::make_unique<relay::Owners>(u.name, store_, *r.committer);
-      PH_TRY(options.owners->load());
+      options.publishers = std::make_unique<relay::Publishers>(u.name, store_, *r.committer);
+      PH_TRY(options.publishers->load());
     }
     options.self = id_;
     options.node_name = settings_.node.name;

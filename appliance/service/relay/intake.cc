@@ -59,16 +59,7 @@ void add(IntakeCounters& to, const IntakeCounters& more) {
   to.recut += more.recut;
 }
 
-}  // namespace
-
 // c/receiver, c/receiver/<route>: u8 version 1, then varints in the order of the struct; the last two may be missing
-std::string encode_counters(const IntakeCounters& c) {
-  std::string value(1, '\x01');
-  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps, c.gap_events, c.recut})
-    put_varint(value, n);
-  return value;
-}
-
 IntakeCounters decode_counters(ByteView value) {
   Reader in(value);
   in.fixed<uint8_t>();
@@ -81,7 +72,7 @@ IntakeCounters decode_counters(ByteView value) {
 
 /// The parts of a run of lines that lie in `ranges`; empty if one of these is cut within a line: then two nodes do not
 /// agree on what the stream's lines are, and the whole block is taken.
-static std::vector<event::Block> cut_at(const event::Block& block, const std::vector<link::Range>& ranges) {
+std::vector<event::Block> cut_at(const event::Block& block, const std::vector<link::Range>& ranges) {
   const ByteView lines = block.payload.view();
   std::vector<event::Block> parts;
   for (const link::Range& r : ranges) {
@@ -94,13 +85,33 @@ static std::vector<event::Block> cut_at(const event::Block& block, const std::ve
 
 /// Whether each part of the block at `position` that lies in `fresh` ends where a line does. One that begins within a
 /// line is what is left of it after pieces that came before.
-static bool ends_whole(const event::Block& block, link::Range position, const std::vector<link::Range>& fresh) {
+bool ends_whole(const event::Block& block, link::Range position, const std::vector<link::Range>& fresh) {
   if (block.atomic() || block.id.last - block.id.first != position.last - position.first) return false;
   const ByteView lines = block.payload.view();
   return std::ranges::all_of(fresh, [&](const link::Range& r) {
     const bool within = r.last > position.first && r.last < position.last;
     return !within || lines[r.last - position.first - 1] == '\n';
   });
+}
+
+}  // namespace
+
+std::string encode_counters(const IntakeCounters& c) {
+  std::string value(1, '\x01');
+  for (uint64_t n : {c.events, c.bytes, c.duplicates, c.rejected, c.looped, c.gaps, c.gap_events, c.recut})
+    put_varint(value, n);
+  return value;
+}
+
+Result<> load_counters(port::KeyedStore& store, const std::string& key, const std::vector<IntakeRoute>& routes,
+                       IntakeCounters& total, std::vector<IntakeCounters>& by_route) {
+  PH_ASSIGN(auto sum, store.get(key));
+  if (sum) total = decode_counters(*sum);
+  for (size_t i = 0; i < routes.size(); ++i) {
+    PH_ASSIGN(auto value, store.get(key + "/" + routes[i].name));
+    if (value) by_route[i] = decode_counters(*value);
+  }
+  return {};
 }
 
 /// One EVENTS frame on its way through a commit.
@@ -152,13 +163,8 @@ Result<> Intake::load() {
     return loaded.has_value();
   }));
   PH_TRY(std::move(loaded));
-  PH_ASSIGN(auto totals, store_.get(kCountersKey));
-  if (totals) counters_ = decode_counters(*totals);
+  PH_TRY(load_counters(store_, std::string(kCountersKey), options_.routes, counters_, direct_));
   durable_ = counters_;
-  for (size_t i = 0; i < options_.routes.size(); ++i) {
-    PH_ASSIGN(auto value, store_.get(std::string(kDirectPrefix) + options_.routes[i].name));
-    if (value) direct_[i] = decode_counters(*value);
-  }
   direct_durable_ = direct_;
   sweep_->start(kSweepInterval, [this] { sweep_idle(); });
   return {};
@@ -191,41 +197,44 @@ bool Intake::take(const link::StreamKey& key, const std::string& peer_site, cons
   arrival->peer_site = peer_site;
   arrival->frame_bytes = frame_bytes;
 
-  const Slice& packed = events.packed;  // shared by everything below until the commit
-  if (!for_each_block(packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) {
+  // events.packed is shared by everything below until the commit.
+  if (!for_each_block(events.packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) {
     log_warn("link_events_malformed", {{"sender", key.sender.hex()}, {"first", events.first}, {"last", events.last}});
     return false;
   }
   std::vector<Result<event::Block>> decoded;
-  if (auto why = hindrance(packed, events, decoded)) {
-    hold(key, why->reason, std::move(why->held));
-    arm_retry();
+  if (held_back(key, events, decoded)) {
     client->consumed(frame_bytes);
     return true;
   }
-  return enter(arrival, events, packed, decoded);
+  return enter(arrival, events, decoded);
 }
 
 void Intake::publish(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
                      port::WriteBatch with, std::move_only_function<void(bool)> done) {
-  Slice packed(std::string(events.packed.view()));
   std::vector<Result<event::Block>> decoded;
-  if (auto why = hindrance(packed, events, decoded)) {
-    hold(key, why->reason, std::move(why->held));
-    arm_retry();
-    return done(false);
-  }
+  if (held_back(key, events, decoded)) return done(false);
   auto arrival = std::make_shared<Arrival>();
   arrival->key = key;
   arrival->client = anybody(key);
   arrival->peer_site = peer_site;
   arrival->entries = std::move(with);
   arrival->done = std::move(done);
-  if (!enter(arrival, events, packed, decoded)) arrival->done(false);
+  if (!enter(arrival, events, decoded)) arrival->done(false);
+}
+
+/// Holds the stream if nothing of the frame may be taken now.
+bool Intake::held_back(const link::StreamKey& key, const link::Events& events,
+                       std::vector<Result<event::Block>>& decoded) {
+  auto why = hindrance(events, decoded);
+  if (!why) return false;
+  hold(key, why->reason, std::move(why->held));
+  arm_retry();
+  return true;
 }
 
 /// From here on an arrival is part of the next commit. False: too many holes.
-bool Intake::enter(const std::shared_ptr<Arrival>& arrival, const link::Events& events, const Slice& packed,
+bool Intake::enter(const std::shared_ptr<Arrival>& arrival, const link::Events& events,
                    std::vector<Result<event::Block>>& decoded) {
   const link::StreamKey& key = arrival->key;
   arrival->wants_far = events.wants_far;
@@ -235,7 +244,7 @@ bool Intake::enter(const std::shared_ptr<Arrival>& arrival, const link::Events& 
   if (!fresh) return false;
   arrival->fresh = *fresh;
   size_t index = 0;
-  for_each_block(packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
+  for_each_block(events.packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
     bool known = index < decoded.size();
     place_new({first, last}, block, known ? std::move(decoded[index]) : event::decode(block), *fresh, *arrival);
     ++index;
@@ -265,27 +274,27 @@ bool Intake::has(const link::StreamKey& key, uint64_t first, uint64_t last) cons
 }
 
 void Intake::hold_for_retry(const link::StreamKey& key, std::string_view reason) {
-  hold(key, reason, {.route = SIZE_MAX, .logs = true, .files = true});
+  hold(key, reason, {.logs = true, .files = true});
   arm_retry();
 }
 
 /// Why nothing of the frame may be taken now: a disk without room, or a category in whose place something else stands.
 /// The first blocks of the frame are handed back as they were decoded: that looks at each of their bytes, and an
 /// agent's frame is one block.
-std::optional<Intake::Hindrance> Intake::hindrance(const Slice& packed, const link::Events& events,
+std::optional<Intake::Hindrance> Intake::hindrance(const link::Events& events,
                                                    std::vector<Result<event::Block>>& decoded) const {
   std::optional<Hindrance> found;
   if (!sink_) {  // then every route has a log
-    Held held{.route = SIZE_MAX, .logs = true};
+    Held held{.logs = true};
     if (hindered(held)) found = Hindrance{"disk_full", std::move(held)};
     return found;
   }
-  for_each_block(packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
+  for_each_block(events.packed, events.first, events.last, [&](uint64_t, uint64_t, const Slice& encoded) {
     if (found) return;
     auto block = event::decode(encoded);
     if (block && !looped(*block)) {
       const bool logged = options_.routes[options_.route_of(block->category)].log;
-      Held held{.route = SIZE_MAX, .logs = logged, .files = !logged};
+      Held held{.logs = logged, .files = !logged};
       if (!logged && !block->gap && !sink_->obstacle(block->category).empty()) {
         held.blocked = block->category;
         found = Hindrance{"category_blocked", std::move(held)};
@@ -515,7 +524,7 @@ void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& 
     take_back(counters_, arrival->counted);
     for (auto& [route, more] : arrival->direct) take_back(direct_[route], more);
     log_warn("intake_not_durable", {{"error", outcome.error().to_string()}});
-    hold(key, outcome.error().code.name(), {.route = SIZE_MAX, .logs = true, .files = true});
+    hold(key, outcome.error().code.name(), {.logs = true, .files = true});
     arm_retry();
     if (client) client->consumed(arrival->frame_bytes);
     if (arrival->done) arrival->done(false);

@@ -7,9 +7,8 @@
 //
 // Nothing is acknowledged before the group that holds it is durable. A group that fails (full disk) gives its ranges
 // back and holds the streams until the disk has room again: back-pressure, not an error loop. While it has none, what
-// comes is held before it costs a commit. A route whose spool is
-// full holds the streams that need it; others go on (amendment 15). So does a category whose file or directory cannot
-// be there because something else is.
+// comes is held before it costs a commit. A route whose spool is full holds the streams that need it; others go on
+// (amendment 15). So does a category whose file or directory cannot be there because something else is.
 #pragma once
 
 #include <deque>
@@ -83,7 +82,9 @@ struct GapSeen {
 
 /// As kept in the store: u8 version 1, then varints in the order of the struct.
 std::string encode_counters(const IntakeCounters& counters);
-IntakeCounters decode_counters(ByteView value);
+/// What the store has under `key`, and under `key`/<route> for each route. Absent ones stay as they are.
+Result<> load_counters(port::KeyedStore& store, const std::string& key, const std::vector<IntakeRoute>& routes,
+                       IntakeCounters& total, std::vector<IntakeCounters>& by_route);
 
 class Intake : private commit::Participant {
  public:
@@ -117,8 +118,8 @@ class Intake : private commit::Participant {
   bool room() const { return options_.room(); }
   /// Holds the stream for kRetryAfter.
   void hold_for_retry(const link::StreamKey& key, std::string_view reason);
-  /// Takes what was staged, whoever speaks for its stream now; `with` becomes durable in the same commit. `done` gets
-  /// whether it did. If not, the stream is held, and the caller asks again.
+  /// Takes what was staged (as take() wants it), whoever speaks for its stream now; `with` becomes durable in the same
+  /// commit. `done` gets whether it did. If not, the stream is held, and the caller asks again.
   void publish(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
                port::WriteBatch with, std::move_only_function<void(bool)> done);
 
@@ -146,14 +147,15 @@ class Intake : private commit::Participant {
     bool told = false;   // of the present HOLD
   };
   struct Held {
-    size_t route = 0;     // SIZE_MAX: waits for retry_ alone
-    uint64_t serial = 0;  // which hold
-    std::string blocked;  // category: waits until nothing stands in its place
-    bool logs = false;    // waits until the disk of the logs has room
-    bool files = false;   // waits until that of the files has
-    bool said = false;    // HOLD waits for what of the stream is being written, and RELEASE for HOLD
+    size_t route = SIZE_MAX;  // waits until its spool is not full; SIZE_MAX: for none
+    uint64_t serial = 0;      // which hold
+    std::string blocked;      // category: waits until nothing stands in its place
+    bool logs = false;        // waits until the disk of the logs has room
+    bool files = false;       // waits until that of the files has
+    bool said = false;        // HOLD waits for what of the stream is being written, and RELEASE for HOLD
   };
-  bool enter(const std::shared_ptr<Arrival>& arrival, const link::Events& events, const Slice& packed,
+  bool held_back(const link::StreamKey& key, const link::Events& events, std::vector<Result<event::Block>>& decoded);
+  bool enter(const std::shared_ptr<Arrival>& arrival, const link::Events& events,
              std::vector<Result<event::Block>>& decoded);
   void place(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
   void place_unseen(const event::Block& block, const Slice& encoded, link::Range at, Arrival& arrival);
@@ -168,8 +170,7 @@ class Intake : private commit::Participant {
     std::string_view reason;
     Held held;
   };
-  std::optional<Hindrance> hindrance(const Slice& packed, const link::Events& events,
-                                     std::vector<Result<event::Block>>& decoded) const;
+  std::optional<Hindrance> hindrance(const link::Events& events, std::vector<Result<event::Block>>& decoded) const;
   bool hindered(const Held& held) const;
   void hold(const link::StreamKey& key, std::string_view reason, Held held);
   void say_hold(const link::StreamKey& key, uint64_t serial, const std::string& reason);

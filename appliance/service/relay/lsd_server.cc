@@ -287,13 +287,8 @@ LsdServer::~LsdServer() {
 }
 
 Result<> LsdServer::load() {
-  PH_ASSIGN(auto totals, store_.get(kCountersKey));
-  if (totals) counters_ = decode_counters(*totals);
+  PH_TRY(load_counters(store_, std::string(kCountersKey), options_.routes, counters_, direct_));
   durable_ = counters_;
-  for (size_t i = 0; i < options_.routes.size(); ++i) {
-    PH_ASSIGN(auto value, store_.get(std::string(kDirectPrefix) + options_.routes[i].name));
-    if (value) direct_[i] = decode_counters(*value);
-  }
   direct_durable_ = direct_;
   return {};
 }

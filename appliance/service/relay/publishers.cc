@@ -1,4 +1,4 @@
-#include "service/relay/owners.h"
+#include "service/relay/publishers.h"
 
 #include "base/coding.h"
 
@@ -13,22 +13,22 @@ std::string prefix_of(const std::string& upstream) {
 
 }  // namespace
 
-Owners::Owners(std::string upstream, port::KeyedStore& store, commit::Committer& committer)
+Publishers::Publishers(std::string upstream, port::KeyedStore& store, commit::Committer& committer)
     : prefix_(prefix_of(upstream)), store_(store), committer_(committer) {}
 
-std::string Owners::key(char kind, StreamId stream) const {
+std::string Publishers::key(char kind, StreamId stream) const {
   std::string out = prefix_ + kind;
   put_key(out, stream.value);
   return out;
 }
 
-std::string Owners::owner_key(StreamId stream, uint64_t first) const {
+std::string Publishers::owner_key(StreamId stream, uint64_t first) const {
   std::string out = key('r', stream);
   put_key(out, first);
   return out;
 }
 
-Result<> Owners::load() {
+Result<> Publishers::load() {
   Result<> good;
   auto malformed = [&](ByteView at) {
     good = fail(link::errors::malformed, "store key " + to_hex(at));
@@ -66,7 +66,7 @@ Result<> Owners::load() {
   return store_.write(mark, true);
 }
 
-Result<> Owners::forget_all(const std::string& upstream, port::KeyedStore& store) {
+Result<> Publishers::forget_all(const std::string& upstream, port::KeyedStore& store) {
   port::WriteBatch entries;
   PH_TRY(store.scan(prefix_of(upstream), [&](ByteView at, ByteView) {
     entries.remove(std::string(at));
@@ -75,7 +75,7 @@ Result<> Owners::forget_all(const std::string& upstream, port::KeyedStore& store
   return entries.empty() ? Result<>() : store.write(entries, true);
 }
 
-std::vector<link::SenderOwned> Owners::owned(StreamId stream) const {
+std::vector<link::SenderOwned> Publishers::owned(StreamId stream) const {
   std::vector<link::SenderOwned> out;
   auto it = streams_.find(stream);
   if (it == streams_.end()) return out;
@@ -83,12 +83,12 @@ std::vector<link::SenderOwned> Owners::owned(StreamId stream) const {
   return out;
 }
 
-uint64_t Owners::published(StreamId stream) const {
+uint64_t Publishers::published(StreamId stream) const {
   auto it = streams_.find(stream);
   return it == streams_.end() ? 0 : it->second.published;
 }
 
-void Owners::own(StreamId id, const link::SenderOwned& owner, port::Task durable) {
+void Publishers::own(StreamId id, const link::SenderOwned& owner, port::Task durable) {
   Stream& stream = streams_[id];
   port::WriteBatch entries;
   put_passed(id, stream, entries);
@@ -107,14 +107,14 @@ void Owners::own(StreamId id, const link::SenderOwned& owner, port::Task durable
   committer_.request_alone(std::move(entries), std::move(durable));
 }
 
-void Owners::passed(StreamId id, uint64_t settled) {
+void Publishers::passed(StreamId id, uint64_t settled) {
   Stream& stream = streams_[id];
   if (settled <= stream.published) return;
   stream.published = settled;
   stream.moved = true;
 }
 
-void Owners::put_passed(StreamId id, Stream& stream, port::WriteBatch& entries) {
+void Publishers::put_passed(StreamId id, Stream& stream, port::WriteBatch& entries) {
   if (!std::exchange(stream.moved, false)) return;
   while (!stream.owned.empty() && stream.owned.begin()->second.last <= stream.published) {
     entries.remove(owner_key(id, stream.owned.begin()->first));
@@ -125,7 +125,7 @@ void Owners::put_passed(StreamId id, Stream& stream, port::WriteBatch& entries) 
   entries.put(key('p', id), std::move(value));
 }
 
-void Owners::forget(StreamId id) {
+void Publishers::forget(StreamId id) {
   auto it = streams_.find(id);
   if (it == streams_.end()) return;
   port::WriteBatch entries;

@@ -1,5 +1,6 @@
-// Owners: the durable memory of a strict sender (amendment 17): which receiver alone may publish a range, from before
-// it is told to until the source's own cursor has no more need of it. One per upstream; on the event plane's loop.
+// Publishers: the durable memory of a strict sender (amendment 17): which receiver alone may publish a range, from
+// before it is told to until the source's own cursor has no more need of it. One per upstream; on the event plane's
+// loop.
 //
 // In the store:
 //   o/<upstream>/s                         this upstream was strict when the node last ran: u8 version 1
@@ -20,9 +21,9 @@
 
 namespace ph::relay {
 
-class Owners {
+class Publishers {
  public:
-  Owners(std::string upstream, port::KeyedStore& store, commit::Committer& committer);
+  Publishers(std::string upstream, port::KeyedStore& store, commit::Committer& committer);
 
   /// Reads what earlier runs recorded, and notes that this one is strict. Errors: of the store, link.malformed (names
   /// the key).

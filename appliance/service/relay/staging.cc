@@ -39,16 +39,16 @@ std::string encode_record(const std::string& peer_site, const link::Events& e) {
   return out;
 }
 
-/// `packed` becomes a view into `record`.
-bool decode_record(ByteView record, std::string& peer_site, link::Events& e) {
-  Reader in(record);
+/// `packed` becomes a part of `record`.
+bool decode_record(const Slice& record, std::string& peer_site, link::Events& e) {
+  Reader in(record.view());
   if (in.fixed<char>() != kVersion) return false;
   e.wants_far = in.fixed<char>() & kWantsFar;
   for (uint64_t* n : {&e.settled, &e.far, &e.first, &e.last, &e.events}) *n = in.varint();
   e.last += e.first;
   peer_site = std::string(in.sized());
   if (!in.ok() || e.last <= e.first) return false;
-  e.packed = Slice(nullptr, in.rest());
+  e.packed = record.sub(record.size() - in.rest().size());
   return true;
 }
 
@@ -112,7 +112,7 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
     client->consumed(frame_bytes);
     return true;
   }
-  std::string record = encode_record(peer_site, events);
+  Slice record(encode_record(peer_site, events));
   if (record.size() > limits::kRecordMax) return false;
   Entry& entry = entries[events.attempt];
   entry.range = {events.first, events.last};
@@ -120,7 +120,7 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
     entry.record = record;
     in_memory_ += record.size();
   }
-  entry.sequence = log_->append(Slice(std::move(record)), events.events, loop_.wall_now());
+  entry.sequence = log_->append(std::move(record), events.events, loop_.wall_now());
   kept_.insert(entry.sequence);
   ++stats_.batches;
   port::WriteBatch batch;
@@ -131,13 +131,11 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
                        if (!*alive) return;
                        auto to = weak.lock();
                        if (outcome) {
-                         auto stream = streams_.find(key);
-                         if (stream != streams_.end())
-                           if (auto it = stream->second.find(attempt); it != stream->second.end()) {
-                             it->second.durable = true;
-                             ++stats_.staged;
-                             if (to) to->acknowledge(key.stream, {.stream = key.stream, .staged = {attempt}});
-                           }
+                         if (Entry* staged = find(key, attempt)) {
+                           staged->durable = true;
+                           ++stats_.staged;
+                           if (to) to->acknowledge(key.stream, {.stream = key.stream, .staged = {attempt}});
+                         }
                        } else {
                          log_error("staging_not_durable", {{"error", outcome.error().to_string()}});
                          forget(key, attempt);
@@ -164,11 +162,16 @@ std::vector<link::Resumed::Staged> Staging::staged(const link::StreamKey& key) c
 }
 
 void Staging::decide(const link::StreamKey& key, const link::Decide& decide) {
-  auto stream = streams_.find(key);
-  if (stream == streams_.end()) return;
   for (uint64_t attempt : decide.publish)
-    if (auto it = stream->second.find(attempt); it != stream->second.end() && it->second.durable) publish(key, attempt);
+    if (const Entry* entry = find(key, attempt); entry && entry->durable) publish(key, attempt);
   for (uint64_t attempt : decide.discard) discard(key, attempt);
+}
+
+Staging::Entry* Staging::find(const link::StreamKey& key, uint64_t attempt) {
+  auto stream = streams_.find(key);
+  if (stream == streams_.end()) return nullptr;
+  auto it = stream->second.find(attempt);
+  return it == stream->second.end() ? nullptr : &it->second;
 }
 
 void Staging::publish(const link::StreamKey& key, uint64_t attempt) {
@@ -206,36 +209,25 @@ void Staging::published(const link::StreamKey& key, uint64_t attempt, bool durab
     ++stats_.published;
     return forget(key, attempt);
   }
-  auto stream = streams_.find(key);
-  if (stream == streams_.end()) return;
-  auto it = stream->second.find(attempt);
-  if (it == stream->second.end()) return;
-  it->second.publishing = false;
+  Entry* entry = find(key, attempt);
+  if (!entry) return;
+  entry->publishing = false;
   again_.insert({key, attempt});
   if (!retry_->pending()) retry_->start(kRetryAfter, [this] { retry(); });
 }
 
 void Staging::retry() {
-  for (const auto& [key, attempt] : std::exchange(again_, {})) {
-    auto stream = streams_.find(key);
-    if (stream != streams_.end() && stream->second.contains(attempt)) publish(key, attempt);
-  }
+  for (const auto& [key, attempt] : std::exchange(again_, {}))
+    if (find(key, attempt)) publish(key, attempt);
 }
 
 void Staging::discard(const link::StreamKey& key, uint64_t attempt) {
-  auto stream = streams_.find(key);
-  if (stream == streams_.end()) return;
-  auto it = stream->second.find(attempt);
-  if (it == stream->second.end()) return;
-  const uint64_t sequence = it->second.sequence;
-  drop_copy(it->second);
-  stream->second.erase(it);
-  if (stream->second.empty()) streams_.erase(stream);
-  --stats_.batches;
+  const auto sequence = take_out(key, attempt);
+  if (!sequence) return;
   ++stats_.discarded;
   port::WriteBatch batch;
   batch.remove(entry_key(key, attempt));
-  committer_.request_alone(std::move(batch), [this, alive = alive_, sequence] {
+  committer_.request_alone(std::move(batch), [this, alive = alive_, sequence = *sequence] {
     if (*alive) release(sequence);
   });
 }
@@ -248,32 +240,31 @@ void Staging::close(const link::StreamKey& key) {
   for (uint64_t attempt : attempts) discard(key, attempt);
 }
 
-Result<std::string> Staging::read(const Entry& entry) {
+Result<Slice> Staging::read(const Entry& entry) {
   if (!entry.record.empty()) return entry.record;
   auto cursor = log_->read_from(entry.sequence);
   PH_ASSIGN(auto record, cursor->next());
   if (!record || record->sequence != entry.sequence || record->damaged)
     return fail(spool::errors::damaged, "record " + std::to_string(entry.sequence) + " of the staging log");
-  return std::string(record->block.view());
+  return std::move(record->block);
 }
 
-void Staging::drop_copy(Entry& entry) {
-  in_memory_ -= entry.record.size();
-  entry.record = {};
+/// The sequence of its record, for release(); nullopt: there is no such entry.
+std::optional<uint64_t> Staging::take_out(const link::StreamKey& key, uint64_t attempt) {
+  const Entry* entry = find(key, attempt);
+  if (!entry) return std::nullopt;
+  const uint64_t sequence = entry->sequence;
+  in_memory_ -= entry->record.size();
+  --stats_.batches;
+  auto stream = streams_.find(key);
+  stream->second.erase(attempt);
+  if (stream->second.empty()) streams_.erase(stream);
+  return sequence;
 }
 
 /// The entry is gone from the store, or never got there.
 void Staging::forget(const link::StreamKey& key, uint64_t attempt) {
-  auto stream = streams_.find(key);
-  if (stream == streams_.end()) return;
-  auto it = stream->second.find(attempt);
-  if (it == stream->second.end()) return;
-  const uint64_t sequence = it->second.sequence;
-  drop_copy(it->second);
-  stream->second.erase(it);
-  if (stream->second.empty()) streams_.erase(stream);
-  --stats_.batches;
-  release(sequence);
+  if (const auto sequence = take_out(key, attempt)) release(*sequence);
 }
 
 void Staging::release(uint64_t sequence) {

@@ -19,6 +19,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -62,7 +63,7 @@ class Staging {
   struct Entry {
     uint64_t sequence = 0;
     link::Range range;
-    std::string record;  // empty: to be read from the log
+    Slice record;  // shares what the log appends; empty: to be read from there
     bool durable = false;
     bool publishing = false;
   };
@@ -70,8 +71,9 @@ class Staging {
   void publish(const link::StreamKey& key, uint64_t attempt);
   void published(const link::StreamKey& key, uint64_t attempt, bool durable);
   void discard(const link::StreamKey& key, uint64_t attempt);
-  Result<std::string> read(const Entry& entry);
-  void drop_copy(Entry& entry);
+  Entry* find(const link::StreamKey& key, uint64_t attempt);
+  Result<Slice> read(const Entry& entry);
+  std::optional<uint64_t> take_out(const link::StreamKey& key, uint64_t attempt);
   void forget(const link::StreamKey& key, uint64_t attempt);
   void release(uint64_t sequence);
   void retry();

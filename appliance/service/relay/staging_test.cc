@@ -95,6 +95,15 @@ struct StagingTest : testing::Test {
     EXPECT_TRUE(staging->stage(kKey, "ams", events(attempt, first, text), 100, client));
     settle();
   }
+  /// As a sender brings it that is not strict.
+  void take(bool piece, uint64_t first, const std::string& text, uint64_t last) {
+    event::Block block;
+    block.piece = piece;
+    block.events = count_newlines(text);
+    block.payload = Slice(std::string(text));
+    EXPECT_TRUE(intake->take(kKey, "ams", of(block, 0, first, last), 100, client));
+    settle();
+  }
   void decide(std::vector<uint64_t> publish, std::vector<uint64_t> discard) {
     staging->decide(kKey, {kKey.stream, std::move(publish), std::move(discard)});
     settle();
@@ -194,6 +203,20 @@ TEST_F(StagingTest, a_record_that_cannot_be_read_again_is_not_here) {
   EXPECT_EQ(lines(), "");
 }
 
+TEST_F(StagingTest, a_decision_names_what_is_here_beside_what_is_not) {
+  stage(5, 0, "one\n");
+  for (const std::string& path : files.paths())
+    if (path.starts_with("/far/staged/")) {
+      std::string& bytes = files.inode(path)->bytes;
+      bytes[bytes.size() - 3] ^= 1;
+    }
+  restart();
+  decide({5, 5, 6}, {5, 7});  // with its last entry the stream is gone, too
+  EXPECT_EQ(staging->stats().lost, 1u);
+  EXPECT_EQ(staging->stats().discarded, 1u);
+  EXPECT_EQ(staging->stats().batches, 0u);
+}
+
 TEST_F(StagingTest, a_closed_stream_leaves_nothing) {
   stage(5, 0, "one\n");
   staging->close(kKey);
@@ -235,31 +258,15 @@ TEST_F(StagingTest, an_event_that_went_on_is_published_whole_once_and_counted) {
 }
 
 TEST_F(StagingTest, what_is_left_of_a_line_in_pieces_comes_once) {
-  event::Block piece;
-  piece.piece = true;
-  piece.payload = Slice(std::string("tw\n"));
-  EXPECT_TRUE(intake->take(kKey, "ams", of(piece, 0, 4, 6), 100, client));
-  settle();
-  event::Block both;
-  both.events = 2;
-  both.payload = Slice(std::string("one\ntwo\n"));
-  EXPECT_TRUE(intake->take(kKey, "ams", of(both, 0, 0, 8), 100, client));
-  settle();
+  take(true, 4, "tw\n", 6);
+  take(false, 0, "one\ntwo\n", 8);
   EXPECT_EQ(lines(), "tw\none\no\n");
   EXPECT_EQ(intake->counters().recut, 0u);
 }
 
 TEST_F(StagingTest, lines_are_never_cut_within_a_line_that_has_no_end_there) {
-  event::Block piece;
-  piece.piece = true;
-  piece.payload = Slice(std::string("o\n"));
-  EXPECT_TRUE(intake->take(kKey, "ams", of(piece, 0, 6, 8), 100, client));
-  settle();
-  event::Block both;
-  both.events = 2;
-  both.payload = Slice(std::string("one\ntwo\n"));
-  EXPECT_TRUE(intake->take(kKey, "ams", of(both, 0, 0, 8), 100, client));
-  settle();
+  take(true, 6, "o\n", 8);
+  take(false, 0, "one\ntwo\n", 8);
   EXPECT_EQ(lines(), "o\none\ntwo\n");
   EXPECT_EQ(intake->counters().events, 3u);
   EXPECT_EQ(intake->counters().recut, 2u);

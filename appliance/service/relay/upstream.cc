@@ -173,8 +173,8 @@ Upstream::Upstream(UpstreamOptions options, port::Loop& loop, port::Network& net
   sender.window_bytes = options_.window_bytes;
   sender.request_timeout = options_.request_timeout;
   sender.resume_timeout = options_.resume_timeout;
-  sender.strict = options_.owners != nullptr;
-  sender.strict_before = options_.owners && options_.owners->strict_before();
+  sender.strict = options_.publishers != nullptr;
+  sender.strict_before = options_.publishers && options_.publishers->strict_before();
   sender.strict_give_up = options_.strict_give_up;
   sender_ = link::Sender::make(std::move(sender), loop_.random());
   for (size_t i = 0; i < options_.addresses.size() * options_.connections; ++i)
@@ -199,9 +199,9 @@ void Upstream::start() {
     std::vector<link::SenderStream> streams;
     for (auto& s : sources_[i]->open_streams()) {
       auto& known = streams.emplace_back(s.stream, s.settled, s.far, s.assigned, std::move(s.receivers));
-      if (!options_.owners) continue;
-      known.owned = options_.owners->owned(s.stream);
-      known.published = options_.owners->published(s.stream);
+      if (!options_.publishers) continue;
+      known.owned = options_.publishers->owned(s.stream);
+      known.published = options_.publishers->published(s.stream);
     }
     size_t index = sender_->add_source(std::move(streams), sources_[i]->wants_far());
     PH_ASSERT(index == i, "sources are numbered in order");
@@ -211,7 +211,7 @@ void Upstream::start() {
     });
     sources_[i]->on_closed([this](StreamId stream) {
       sender_->close_stream(stream);
-      if (options_.owners) options_.owners->forget(stream);
+      if (options_.publishers) options_.publishers->forget(stream);
       soon();
     });
   }
@@ -294,7 +294,7 @@ void Upstream::apply(link::SenderEffect& effect) {
     links_[e->receiver]->send(std::move(e->frame));
   } else if (auto* a = std::get_if<fx::Advanced>(&effect)) {
     sources_[a->source]->advanced(a->stream, a->settled, a->events, a->duplicates);
-    if (options_.owners) options_.owners->passed(a->stream, a->settled);
+    if (options_.publishers) options_.publishers->passed(a->stream, a->settled);
   } else if (auto* f = std::get_if<fx::FarAdvanced>(&effect)) {
     sources_[f->source]->far_advanced(f->stream, f->far);
   } else if (auto* c = std::get_if<fx::Connect>(&effect)) {
@@ -320,17 +320,17 @@ void Upstream::apply(link::SenderEffect& effect) {
     });
   } else if (auto* n = std::get_if<fx::Renew>(&effect)) {
     ++renewed_;
-    if (options_.owners) options_.owners->forget(n->stream);
+    if (options_.publishers) options_.publishers->forget(n->stream);
     sources_[n->source]->renew(n->stream);
     ready_[n->source] = true;
     soon();
   } else if (auto* o = std::get_if<fx::Own>(&effect)) {
-    options_.owners->own(o->stream, {o->first, o->last, o->attempt, address(o->receiver).endpoint.to_string()},
-                         [this, alive = alive_, o = *o] {
-                           if (!*alive) return;
-                           sender_->owned(o.source, o.stream, o.first, o.attempt, loop_.now());
-                           soon();
-                         });
+    options_.publishers->own(o->stream, {o->first, o->last, o->attempt, address(o->receiver).endpoint.to_string()},
+                             [this, alive = alive_, o = *o] {
+                               if (!*alive) return;
+                               sender_->owned(o.source, o.stream, o.first, o.attempt, loop_.now());
+                               soon();
+                             });
   } else if (std::holds_alternative<fx::Wanted>(effect)) {
     soon();
   }

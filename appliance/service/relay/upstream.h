@@ -18,7 +18,7 @@
 #include "port/loop.h"
 #include "port/network.h"
 #include "service/relay/demand.h"
-#include "service/relay/owners.h"
+#include "service/relay/publishers.h"
 
 namespace ph::relay {
 
@@ -40,7 +40,7 @@ struct UpstreamOptions {
   Duration request_timeout = limits::kRequestTimeout;
   Duration resume_timeout = limits::kResumeTimeout;
   Duration connect_timeout = 1s;
-  std::unique_ptr<Owners> owners;  // dedup = "strict"; loaded
+  std::unique_ptr<Publishers> publishers;  // dedup = "strict"; loaded
   Duration strict_give_up = Duration::max();
   NodeId self;
   std::string node_name;
