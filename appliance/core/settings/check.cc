@@ -270,6 +270,8 @@ class Check {
     if (u.compress == LinkCompress::gzip)
       out_.error(at.place("compress"), "`upstream.compress = \"gzip\"` is for `protocol = \"lsd\"` alone",
                  "write \"zstd\" or \"auto\"");
+    if (u.strict_give_up && u.dedup != Dedup::strict)
+      out_.warning(at.place("strict_give_up"), "`strict_give_up` is for `dedup = \"strict\"`");
   }
   void lsd_upstream(Upstream& u, const std::vector<std::string>& addresses, const At& at) {
     constexpr uint32_t kConnections = 4;
@@ -281,7 +283,7 @@ class Check {
     if (u.compress == LinkCompress::zstd)
       out_.error(at.place("compress"), "`upstream.compress = \"zstd\"` with `protocol = \"lsd\"`",
                  "LSD's protocol knows gzip");
-    for (const char* key : {"resume_timeout", "server_name", "balance", "rate", "dedup"})
+    for (const char* key : {"resume_timeout", "server_name", "balance", "rate", "dedup", "strict_give_up"})
       if (at.has(key))
         out_.error(at.place(key), "`upstream." + std::string(key) + "` is for `protocol = \"link\"` alone");
   }

@@ -199,6 +199,15 @@ spool = { keep = "7d", full = "drop_oldest" }
   EXPECT_THAT(got, testing::Contains(HasSubstr("f:16:7: error: `ack = \"far\"` and `spool.full")));
 }
 
+TEST(Parse, what_is_for_strict_alone_is_told_of_elsewhere) {
+  const std::string rest = "[[route]]\nname = \"r\"\nto = [\"u\"]\n";
+  const std::string head = "[[upstream]]\nname = \"u\"\naddresses = [\"127.0.0.1:1\"]\nstrict_give_up = \"1h\"\n";
+  EXPECT_THAT(complaints(head + rest), ElementsAre(HasSubstr("f:4:18: warning: `strict_give_up` is for `dedup")));
+  EXPECT_THAT(complaints(head + "dedup = \"strict\"\n" + rest), testing::IsEmpty());
+  EXPECT_THAT(complaints(head + "protocol = \"lsd\"\n" + rest),
+              ElementsAre(HasSubstr("f:4:18: error: `upstream.strict_give_up` is for `protocol = \"link\"` alone")));
+}
+
 TEST(Parse, lsd_has_no_tls_and_several_connections) {
   const std::string rest = "[[route]]\nname = \"r\"\nto = [\"u\"]\n";
   const std::string head = "[[upstream]]\nname = \"u\"\nprotocol = \"lsd\"\n";
