@@ -199,10 +199,10 @@ def refused(net):
     return edge, far
 
 
-def retried(edge, *which):
-    """Letters that are some seconds old."""
+def once_old(edge, verb, *which):
+    """The verb, said again until none of the letters it is about is too young: each has an age of its own."""
     def done():
-        got = dead_letters(edge, "retry", *which)
+        got = dead_letters(edge, verb, *which)
         return got if "younger" not in got.stderr else None
     return wait_until(done, 20)
 
@@ -215,7 +215,7 @@ def test_dead_letters_are_retried_on_a_running_node_exactly_once(net):
     far.stop()
     far.tables["receiver"]["categories_max"] = 10
     far.write_config()
-    done = retried(edge, letters[1]["id"])
+    done = once_old(edge, "retry", letters[1]["id"])
     assert done.returncode == 0 and "1 dead letters (1 events)" in done.stdout, done
     assert dead_letters(edge, "retry", letters[1]["id"]).returncode == 1, "it is no dead letter any more"
     edge.kill()
@@ -223,7 +223,7 @@ def test_dead_letters_are_retried_on_a_running_node_exactly_once(net):
     far.start()
     wait_until(lambda: readers.lines(far.events_dir, "surplus"), 20)
     assert readers.lines(far.events_dir, "surplus") == [writers.line("r", 1)[:-1]]
-    assert dead_letters(edge, "retry", "--all").returncode == 0
+    assert once_old(edge, "retry", "--all").returncode == 0
     wait_until(lambda: len(readers.lines(far.events_dir, "surplus")) == 3, 20)
     net.wait_drained()
     readers.check_once([sorted(readers.lines(far.events_dir, "surplus"))], {"r": 3})
@@ -243,8 +243,8 @@ def test_dead_letters_of_a_stopped_node(net):
     far.write_config()
     assert listed(edge) == letters
     assert dead_letters(edge, "retry").returncode == 2, "which ones?"
-    assert retried(edge, letters[0]["id"]).returncode == 0
-    assert dead_letters(edge, "drop", letters[1]["id"], "0123456789abcdef").returncode == 1, "one of them is not there"
+    assert once_old(edge, "retry", letters[0]["id"]).returncode == 0
+    assert once_old(edge, "drop", letters[1]["id"], "0123456789abcdef").returncode == 1, "one of them is not there"
     assert [letter["id"] for letter in listed(edge)] == [letters[2]["id"]]
     net.start()
     wait_until(lambda: readers.lines(far.events_dir, "surplus"), 20)
@@ -260,7 +260,7 @@ def test_dead_letters_of_a_target_that_is_gone_stay(net):
     edge.tables["upstream"][0]["name"] = edge.tables["route"][0]["to"][0] = "renamed"
     edge.write_config()
     edge.start()
-    done = retried(edge, "--all")
+    done = once_old(edge, "retry", "--all")
     assert done.returncode == 1 and "not configured" in done.stderr, done
     assert [letter["target"] for letter in listed(edge)].count("next") == 3, "what the new target refuses comes beside them"
     net.stop()
