@@ -124,7 +124,9 @@ struct SenderQueue {
   bool active = false;                // in active_
   bool dirty = false;                 // in dirty_
   bool closing = false;
-  bool stretched = false;  // counted in its source's `stretched`
+  bool stretched = false;               // counted in its source's `stretched`
+  bool taken_back = false;              // its source waits for Released
+  std::optional<uint64_t> parked_from;  // as said to the source
   bool stretches() const { return batches.size() >= kSpanMax; }
 };
 
@@ -186,6 +188,7 @@ class SenderCore final : public Sender {
   void progressed(ReceiverIndex receiver, Instant now) override;
   void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
   void counted(SourceIndex source, StreamId stream, Instant now) override;
+  void taken_back(StreamId stream, uint64_t from, Instant now) override;
   void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) override;
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
@@ -265,6 +268,9 @@ class SenderCore final : public Sender {
   // sender_pace.cc
   Slice compressed(const Flying& b, SenderPeer& peer);
   void count_parked();
+  bool is_held(const SenderQueue& s) const;
+  void park(SenderQueue& s);
+  void release(SenderQueue& s);
 
   // sender_resume.cc
   void connect(ReceiverIndex r);
@@ -325,6 +331,7 @@ class SenderCore final : public Sender {
   std::unique_ptr<Owners> owners_;
   uint64_t owners_epoch_ = 1;
   size_t parked_ = 0;
+  std::set<StreamId> parked_streams_;  // their sources were told
   std::vector<SenderEffect> effects_;
 };
 
