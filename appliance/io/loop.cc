@@ -26,8 +26,7 @@ constexpr unsigned kNewEvery = 4;       // of the handshake steps, one is kept f
 constexpr size_t kTasksPerTurn = 4096;  // posted tasks run before sockets get their turn again
 
 constexpr int kEventsPerTurn = 256;
-constexpr size_t kWritesPerTurn = 32;          // sockets: a round of no more takes one turn
-constexpr size_t kTurnsPerRound = 4;           // of a longer one
+constexpr size_t kTurnsPerRound = 4;           // of writes; one of fewer sockets takes a turn for each
 constexpr uint64_t kReadPerRound = 64 * 1024;  // after so much new input a round is ended at once
 constexpr auto kAsioPollEvery = 1ms;           // what Asio was given without an event of its own waits no longer
 
@@ -246,7 +245,7 @@ void LoopState::write_dirty(bool whole_round) {
   writing_.swap(answers_);
   if (round_left_ == 0) {
     round_left_ = dirty_.size() - next_dirty_;
-    round_share_ = std::max(kWritesPerTurn, (round_left_ + kTurnsPerRound - 1) / kTurnsPerRound);
+    round_share_ = (round_left_ + kTurnsPerRound - 1) / kTurnsPerRound;
     round_read_before_ = counters.bytes_read.value();
   }
   whole_round = whole_round || counters.bytes_read.value() - round_read_before_ > kReadPerRound;
