@@ -282,6 +282,7 @@ void Node::fill_services(admin::Status& s) const {
     const broker::JournalStats j = journal_->stats();
     s.mqtt->emplace_back("journal_batches", j.batches);
     s.mqtt->emplace_back("journal_waiting", j.waiting);
+    s.mqtt->emplace_back("journal_waiting_bytes", j.waiting_bytes);
     s.mqtt->emplace_back("sessions_recovered", j.recovered_sessions);
     s.mqtt->emplace_back("retained_recovered", j.recovered_retained);
     s.mqtt->emplace_back("damaged_records", j.damaged_records);

@@ -44,10 +44,11 @@ enum class Limit : uint8_t {
   topic_alias,      // PUBLISH with a higher one
   receive_maximum,  // PUBLISH while as many are not acknowledged, or await PUBREL
   delayed,          // PUBLISH to $delayed/ while as many wait
+  journal,          // clients not read from for a while, since the disk has not taken what they sent
   count_
 };
 inline constexpr std::array<std::string_view, static_cast<size_t>(Limit::count_)> kLimitNames = {
-    "client_id", "sessions", "subscriptions", "topic_levels", "topic_alias", "receive_maximum", "delayed"};
+    "client_id", "sessions", "subscriptions", "topic_levels", "topic_alias", "receive_maximum", "delayed", "journal"};
 
 struct Counters {
   Counter connections;  // now
