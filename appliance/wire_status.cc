@@ -290,6 +290,7 @@ void Node::fill_services(admin::Status& s) const {
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);
+      s.mqtt->emplace_back("tap_shed", tap_->counters().shed);
       s.mqtt->emplace_back("passed_on", tap_->counters().passed_on);
     }
   }
