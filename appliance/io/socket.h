@@ -30,9 +30,8 @@ class Socket;
 
 /// A listener's part that its accepted sockets share with it.
 struct ListenerState {
-  port::ListenOptions options;
+  port::ListenOptions options;  // `live` is always there: accepted and not yet closed
   port::AcceptFn accept;
-  size_t live = 0;  // accepted and not yet closed
   bool stopped = false;
 };
 

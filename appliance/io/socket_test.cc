@@ -529,6 +529,28 @@ TEST(Listener, refuses_above_its_maximum_and_counts) {
   EXPECT_TRUE(four->opened);
 }
 
+TEST(Listener, shares_its_maximum_with_those_that_count_with_it) {
+  IoLoop loop;
+  port::ListenOptions options;
+  options.connections_max = 2;
+  options.live = std::make_shared<std::atomic<size_t>>(0);
+  Server first(loop, options);
+  Server second(loop, options);
+  auto one = connected(loop, first);
+  auto two = connected(loop, second);
+  for (const auto& at : {first.at(), second.at()}) {
+    Recorder over;
+    over.connection = loop.connect(at, {}, over);
+    PH_EXPECT_SOON(loop, over.closed.has_value());
+  }
+  EXPECT_EQ(loop.counters().refused_full.value(), 2u);
+  EXPECT_EQ(*options.live, 2u) << "what was refused counts no more";
+  one->connection->close(0ms);
+  PH_EXPECT_SOON(loop, first.clients[0]->closed.has_value());
+  auto four = connected(loop, second);
+  EXPECT_TRUE(four->opened);
+}
+
 TEST(Listener, refuses_what_the_accept_function_refuses) {
   IoLoop loop;
   std::unique_ptr<port::Connection> kept;

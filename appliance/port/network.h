@@ -4,6 +4,7 @@
 // appends to a connection during one turn of the loop is written once, gathered, at the end of the turn.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -119,12 +120,13 @@ struct ConnectOptions {
 
 struct ListenOptions {
   std::shared_ptr<TlsContext> tls;
-  size_t connections_max = 10'000;  // more: accepted and closed at once, counted by the loop
-  bool reuse_port = false;          // one listening socket per worker
-  bool joins = false;               // with reuse_port: others of this process listen there already
-  size_t accepts_a_second = 0;      // more wait in the kernel's queue, where an attempt costs nothing; 0: no such bound
-  bool proxy_protocol = false;      // every connection begins with a PROXY header (version 1 or 2), before TLS
-  std::string websocket_path;       // not empty: WebSocket with a subprotocol of MQTT, at this path
+  size_t connections_max = 10'000;            // more: accepted and closed at once, counted by the loop
+  std::shared_ptr<std::atomic<size_t>> live;  // connections counted against it, together with other listeners; or null
+  bool reuse_port = false;                    // one listening socket per worker
+  bool joins = false;                         // with reuse_port: others of this process listen there already
+  size_t accepts_a_second = 0;  // more wait in the kernel's queue, where an attempt costs nothing; 0: no such bound
+  bool proxy_protocol = false;  // every connection begins with a PROXY header (version 1 or 2), before TLS
+  std::string websocket_path;   // not empty: WebSocket with a subprotocol of MQTT, at this path
   std::vector<std::string> websocket_origins;  // not empty: whose pages a browser may connect from; "*" within a label
   Duration open_timeout{};  // from accepting to on_open; zero: each part of it has the loop's bound, as it has anyway
   CertificateField certificate_field = CertificateField::common_name;

@@ -37,6 +37,33 @@ def test_a_second_node_on_a_port_is_refused_however_many_workers_either_has(net,
     first.restart()
 
 
+def test_connections_max_is_for_all_workers_of_a_listener(net):
+    port = net.ports.take()
+    listener = {"bind": f"127.0.0.1:{port}", "allow_anonymous": True, "connections_max": 6}
+    node = net.node("gw", listener=[listener], broker={"workers": 3}).start()
+    kept = []
+
+    def try_one(name):
+        of = open_tcp(port)
+        try:
+            of.sendall(connect_packet(name))
+            if read(of, 4) == CONNACK:
+                kept.append(of)
+                return True
+        except ConnectionError:
+            pass
+        of.close()
+        return False
+
+    let_in = [try_one(f"c{i}") for i in range(24)]  # the kernel shares them out as it likes
+    assert let_in == [True] * 6 + [False] * 18
+    kept.pop().close()
+    wait_until(lambda: try_one("again"), WAIT, "a place is free again")
+    assert not try_one("one more")
+    for of in kept:
+        of.close()
+
+
 def test_two_nodes_that_start_together_do_not_share_a_port(net):
     for attempt in range(5):
         port = net.ports.take()

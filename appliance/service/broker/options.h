@@ -36,7 +36,7 @@ enum class CertificateAs : uint8_t { nothing, username, client_id };
 struct ListenerOptions {
   port::Endpoint endpoint;
   std::shared_ptr<port::TlsContext> tls;
-  size_t connections_max = 10'000;  // per worker
+  size_t connections_max = 10'000;  // of all workers together
   Anonymous allow_anonymous = Anonymous::loopback;
   std::string websocket_path;                    // not empty: MQTT over WebSocket at this path
   bool proxy_protocol = false;                   // connections begin with a PROXY header

@@ -58,6 +58,7 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
     port::ListenOptions options;
     options.tls = options_.listeners[i].tls;
     options.connections_max = options_.listeners[i].connections_max;
+    options.live = rates_[i].live;
     options.websocket_path = options_.listeners[i].websocket_path;
     options.proxy_protocol = options_.listeners[i].proxy_protocol;
     options.certificate_field = options_.listeners[i].certificate_field;
