@@ -429,7 +429,8 @@ const Table<Listener>& listener_table() {
               "allow_anonymous", &Listener::allow_anonymous,
               "Whether clients without a user name are let in. Default: on loopback only, and not with proxy_protocol.")
               .like("true"),
-          integer("connections_max", &Listener::connections_max, 1, 1'000'000, "More are refused."),
+          integer("connections_max", &Listener::connections_max, 1, 1'000'000,
+                  "Of all workers together. More are refused."),
           methods_key<Listener>("authn", &Listener::authn, "Instead of broker.authn.order."),
           choice<Listener, CertificateAs, CertificateAs>(
               "certificate_as", &Listener::certificate_as,

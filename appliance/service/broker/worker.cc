@@ -59,6 +59,7 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
     port::ListenOptions options;
     options.tls = options_.listeners[i].tls;
     options.connections_max = options_.listeners[i].connections_max;
+    options.live = rates_[i].live;
     options.websocket_path = options_.listeners[i].websocket_path;
     options.proxy_protocol = options_.listeners[i].proxy_protocol;
     options.certificate_field = options_.listeners[i].certificate_field;
@@ -100,6 +101,8 @@ void Worker::remove(ClientConnection& connection) {
   if (node.empty()) return;
   congested_.erase(connection.id());
   authenticating_.erase(connection.id());
+  authenticator_.cancel(connection.id());
+  authorizer_.forget(connection.id());
   context_.counters.connections.subtract();
   loop_.post([gone = std::move(node.mapped())] {});
 }
