@@ -82,11 +82,11 @@ const Table<AgentCategory>& agent_category_table() {
               "mode", &AgentCategory::mode, {{"spool", AgentMode::spool}, {"tail", AgentMode::tail}},
               "Instead of agent.mode.")
               .like("\"tail\""),
-          text(
-              "multiline_start", &AgentCategory::multiline_start,
-              "Regular expression (ECMAScript) that the first line of an event matches at its beginning; lines that do "
-              "not belong to the event before. It becomes one line, with newlines as \\n and backslashes as \\\\. "
-              "Default: every line is an event.")
+          text("multiline_start", &AgentCategory::multiline_start,
+               "Regular expression (RE2, over bytes) that the first line of an event matches at its beginning; lines "
+               "that do "
+               "not belong to the event before. It becomes one line, with newlines as \\n and backslashes as \\\\. "
+               "Default: every line is an event.")
               .like("'\\d{4}-\\d\\d-\\d\\d '"),
           integer("multiline_lines", &AgentCategory::multiline_lines, 1, 100'000, "Longest event, in lines."),
           size("multiline_bytes", &AgentCategory::multiline_bytes, 1_KiB, 256_KiB, "Longest event, in bytes."),
