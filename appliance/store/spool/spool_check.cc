@@ -56,8 +56,10 @@ class Checker {
     report_.end = known_.end;
     report_.floor = known_.floor;
     for (size_t i = 0; i < known_.segments.size(); ++i) {
-      const uint64_t following = i + 1 < known_.segments.size() ? begins(known_.segments[i + 1].first) : UINT64_MAX;
-      bound_ = std::min(following, known_.end ? known_.end->end : UINT64_MAX);
+      bound_ = known_.end ? known_.end->end : UINT64_MAX;
+      bool following = false;
+      for (size_t next = i + 1; next < known_.segments.size() && !following; ++next)
+        following = takes_over(known_.segments[next].first);
       PH_TRY(walk(known_.segments[i]));
     }
     if (known_.end && !started_) begin_at(known_.end->end, known_.end->events);
@@ -83,10 +85,13 @@ class Checker {
     std::string reason;
   };
 
-  /// Sequence at which a segment takes over from the one before it.
-  uint64_t begins(uint64_t segment) {
+  /// Where a segment takes over, nothing counts in the one before it. False: it is empty, and takes over nowhere.
+  bool takes_over(uint64_t segment) {
     auto opened = open_segment(place_.files, path_of(place_, segment));
-    return opened && opened->header.header ? opened->header.header->begins : segment;
+    if (opened && opened->header.all_zero && !known_.end) return false;
+    const bool told = opened && opened->header.header;
+    bound_ = std::min(bound_, told ? opened->header.header->begins : segment);
+    return true;
   }
 
   /// How much of a segment's file counts; 0: nothing.
@@ -121,11 +126,12 @@ class Checker {
       report.damage.push_back({s.first, 0, std::min<uint64_t>(limit, kRecordsOffset), s.first, s.first, 0, 0,
                                header ? "segment header, one copy" : "segment header"});
     if (header) epoch_ = header->epoch;
-    if (!started_) begin_at(header ? header->begins : s.first, header ? header->events_before : 0);
+    if (!started_ && header) begin_at(header->begins, header->events_before);
+    if (!started_) PH_TRY(begin_at_first(*opened.file, s.first, limit));
     // What is lost before this segment is a gap of that one: there nothing counts from where this one takes over.
     if (header && header->begins > position_) lost(header->begins, header->events_before);
     SegmentReport& own = report_.segments.back();
-    own.begins = s.first;
+    own.begins = std::min(position_, s.first);
     own.events_before = events_;
     own.epoch = header ? header->epoch : known_.end ? known_.end->epoch : epoch_;
     SegmentReader reader(*opened.file, {own.epoch, s.first}, kRecordsOffset, limit);
@@ -134,7 +140,11 @@ class Checker {
     for (bool any = false;; any = true) {
       PH_ASSIGN(auto item, reader.next());
       if (item.what == SegmentReader::What::end && !any) {
-        if (!header) lost(std::max(s.first, position_), events_);
+        const bool newest = !known_.end && s.first == known_.segments.back().first;
+        if (!header && !newest) {
+          lost(s.first, events_);
+          report_.segments.back().begins = s.first;
+        }
         open_end_ = {s.first, kRecordsOffset, 0, "records missing"};
       }
       if (item.what == SegmentReader::What::end) break;
@@ -144,6 +154,19 @@ class Checker {
     return {};
   }
 
+  /// Its header cannot be read: what the first record in it tells.
+  Result<> begin_at_first(port::File& file, uint64_t segment, uint64_t limit) {
+    SegmentReader reader(file, {known_.end ? known_.end->epoch : epoch_, segment}, kRecordsOffset, limit);
+    reader.tolerate_read_errors();
+    for (;;) {
+      PH_ASSIGN(auto item, reader.next(UINT64_MAX));
+      if (item.what == SegmentReader::What::damaged_bytes) continue;
+      const bool told = item.what != SegmentReader::What::end;
+      begin_at(told ? std::min(segment, item.header.covers_from()) : segment, told ? item.header.events_before : 0);
+      return {};
+    }
+  }
+
   /// Older segments than the first one here are gone: rightly so up to the floor.
   void begin_at(uint64_t begins, uint64_t events) {
     started_ = true;
@@ -151,8 +174,9 @@ class Checker {
     events_ = events;
     if (!place_.store || known_.floor >= begins || contains(known_.released, known_.floor, begins)) return;
     SegmentReport missing;
-    missing.file = segment_name(begins - 1);  // where repair puts a gap record
-    missing.first = begins - 1;
+    // Where repair puts a gap record. What is behind the end's segment would not count.
+    missing.first = known_.end && known_.end->segment != 0 ? std::min(begins - 1, known_.end->segment) : begins - 1;
+    missing.file = segment_name(missing.first);
     missing.last = begins;
     missing.begins = known_.floor;
     // Nothing precedes the first sequence; what precedes a later floor only the targets' cursors know.
@@ -160,7 +184,7 @@ class Checker {
     missing.events_before = events - lost_events;
     missing.epoch = known_.end ? known_.end->epoch : epoch_;
     missing.note = "missing";
-    missing.damage.push_back({begins - 1, kRecordsOffset, 0, known_.floor, begins, lost_events, events - lost_events,
+    missing.damage.push_back({missing.first, kRecordsOffset, 0, known_.floor, begins, lost_events, events - lost_events,
                               "segment files missing"});
     report_.segments.insert(report_.segments.begin(), std::move(missing));
   }

@@ -60,11 +60,13 @@ struct SpoolCheckTest : testing::Test {
   }
   static std::string told(const SpoolReport& report) {
     std::string out;
-    for (const SegmentReport& s : report.segments)
+    for (const SegmentReport& s : report.segments) {
+      out += s.file + " [" + std::to_string(s.first) + ", " + std::to_string(s.last) + ") " + s.note + "\n";
       for (const Damage& d : s.damage)
         out += s.file + " of " + std::to_string(s.bytes) + ": " + std::to_string(d.bytes) + " at " +
-               std::to_string(d.offset) + ", [" + std::to_string(d.first) + ", " + std::to_string(d.last) + ") " +
-               d.reason + "\n";
+               std::to_string(d.offset) + ", [" + std::to_string(d.first) + ", " + std::to_string(d.last) + ") with " +
+               std::to_string(d.events) + " events behind " + std::to_string(d.events_before) + ", " + d.reason + "\n";
+    }
     return out;
   }
   size_t damaged() {
@@ -273,7 +275,7 @@ TEST_F(SpoolCheckTest, property_after_repair_a_check_is_clean_and_nothing_whole_
     if (!with_store) continue;
     auto after = read(&sum);
     ASSERT_EQ(after, before);
-    ASSERT_EQ(sum, events);
+    ASSERT_EQ(sum, events) << told(repaired->before);
     for (const auto& [sequence, body] : after) ASSERT_EQ(body, text(sequence));
   }
 }
