@@ -29,6 +29,10 @@ uint32_t record_crc(ByteView bytes, uint32_t batch, uint64_t offset) {
   return crc32c(bytes, crc32c({reinterpret_cast<const char*>(&offset), sizeof offset}, batch));
 }
 
+uint32_t end_crc(ByteView magic, ByteView sizes, RecordSeed seed, uint64_t offset) {
+  return crc32c(sizes, crc32c(magic, seed_crc(seed, offset)));
+}
+
 std::string encode_common(const BatchHead& h) {
   std::string out;
   for (uint64_t n : {h.first, uint64_t{h.skipped}, uint64_t{h.records}, h.events_before, h.events,
@@ -65,7 +69,7 @@ std::string encode_end(const char* magic, ByteView rest, uint32_t other, uint32_
   put_fixed(body, batch);
   put_fixed(body, crc32c(rest));
   std::string out(magic, 4);
-  put_fixed(out, crc32c(body, seed_crc(seed, offset)));
+  put_fixed(out, end_crc(out, body, seed, offset));
   out += body;
   out += rest;
   return out;
@@ -265,7 +269,7 @@ std::optional<BatchEnd> decode_batch_end(ByteView bytes, RecordSeed seed, uint64
   BatchEnd end;
   end.is_foot = bytes.starts_with(kBatchFootMagic);
   if (!end.is_foot && !bytes.starts_with(kBatchHeadMagic)) return std::nullopt;
-  const uint32_t crc = crc32c(bytes.substr(8, kBatchEndSize - 8), seed_crc(seed, offset));
+  const uint32_t crc = end_crc(bytes.substr(0, 4), bytes.substr(8, kBatchEndSize - 8), seed, offset);
   if (load_fixed<uint32_t>(bytes.data() + 4) != crc) return std::nullopt;
   end.own = load_fixed<uint32_t>(bytes.data() + 8);
   end.other = load_fixed<uint32_t>(bytes.data() + 12);

@@ -2,16 +2,16 @@
 // Encoded and decoded here; pure. Since segment version 2; the segment around it: segment_format.h. Why it is as it is:
 // docs/spool_bytes.md of this floor.
 //
-//   head      an end (below) with magic "PHB2"
+//   head      an end (below) with magic "PHBH"
 //   records   one behind the other
-//   foot      an end with magic "PHF2", then an index
+//   foot      an end with magic "PHBF", then an index
 //
 // Head and foot say the same of the batch, so that it can be read from either side: what is damaged between them, or of
 // them, costs the records whose bytes it is and no other.
 //
 //   end: integers little-endian
 //      0  4  magic
-//      4  4  CRC-32C of bytes 8..24, seeded with {epoch, segment, offset of this end}, as a record header's is
+//      4  4  CRC-32C of the magic and of bytes 8..24, seeded with {epoch, segment, offset of this end}
 //      8  4  size of this end
 //     12  4  size of the other one
 //     16  4  size of the batch, both ends included
@@ -58,8 +58,8 @@
 namespace ph::spool {
 
 inline constexpr size_t kBatchEndSize = 24;  // of an end, at least
-inline constexpr char kBatchHeadMagic[] = "PHB2";
-inline constexpr char kBatchFootMagic[] = "PHF2";
+inline constexpr char kBatchHeadMagic[] = "PHBH";
+inline constexpr char kBatchFootMagic[] = "PHBF";
 inline constexpr size_t kBatchTarget = 256 << 10;  // a batch that is longer takes no further record
 inline constexpr uint32_t kBatchMax = limits::kRecordMax + kBatchTarget;
 
