@@ -121,15 +121,11 @@ void Node::fill_upstreams(admin::Status& s) const {
 void Node::fill_transport(admin::Numbers& to) const {
   using Counters = io::LoopCounters;
   static constexpr std::pair<std::string_view, io::Counter Counters::*> kShown[] = {
-      {"refused_full", &Counters::refused_full},
-      {"accept_pauses", &Counters::accept_pauses},
-      {"refused_descriptors", &Counters::refused_descriptors},
-      {"tls_handshakes", &Counters::handshakes},
-      {"tls_failures", &Counters::handshake_failures},
-      {"websocket_upgrades", &Counters::upgrades},
-      {"websocket_refused", &Counters::upgrade_failures},
-      {"websocket_faults", &Counters::websocket_faults},
-      {"proxy_refused", &Counters::proxy_failures},
+      {"refused_full", &Counters::refused_full},         {"accept_pauses", &Counters::accept_pauses},
+      {"ended_unread", &Counters::ended_unread},         {"refused_descriptors", &Counters::refused_descriptors},
+      {"tls_handshakes", &Counters::handshakes},         {"tls_failures", &Counters::handshake_failures},
+      {"websocket_upgrades", &Counters::upgrades},       {"websocket_refused", &Counters::upgrade_failures},
+      {"websocket_faults", &Counters::websocket_faults}, {"proxy_refused", &Counters::proxy_failures},
   };
   for (const auto& [name, counter] : kShown) {
     uint64_t sum = 0;
@@ -269,6 +265,7 @@ void Node::fill_services(admin::Status& s) const {
                             {"subscribe_denied", b.subscribe_denied},
                             {"logins_expired", b.logins_expired},
                             {"http_unreachable", b.http_unreachable},
+                            {"abandoned", b.abandoned},
                             {"flapping", b.flapping},
                             {"connections_over_rate", b.connections_over_rate},
                             {"throttled", b.throttled},

@@ -73,6 +73,9 @@ class ConnectionHandler {
   virtual Consumed on_data(Connection& connection, ByteView bytes) = 0;
   /// Called once when unsent_bytes() falls back below the low mark given to notify_below().
   virtual void on_drained(Connection&) {}
+  /// While reading is paused and the peer breaks the connection: whether what it had sent before is to be shown still,
+  /// at most one read buffer of it. Otherwise it is lost with the connection.
+  virtual bool hears_last_words() const { return false; }
   /// The last call; the connection must not be used after it. Also when connecting failed (then without on_open).
   /// An orderly end by the peer has code "net.closed".
   virtual void on_close(Connection& connection, const Error& why) = 0;
@@ -90,7 +93,8 @@ class Connection {
   virtual size_t unsent_bytes() const = 0;
   /// Calls on_drained once unsent_bytes() <= mark.
   virtual void notify_below(size_t mark) = 0;
-  /// Stops or resumes reading: back-pressure towards the peer.
+  /// Stops or resumes reading: back-pressure towards the peer. A connection that is not read ends all the same when the
+  /// peer breaks it, or ends it with nothing left to read; otherwise its end comes behind what it had sent.
   virtual void pause_reading(bool paused) = 0;
   /// Sends what is queued (for at most `linger`), then closes; on_close follows, never from inside this call.
   virtual void close(Duration linger = std::chrono::seconds(1)) = 0;

@@ -100,6 +100,7 @@ struct BrokerOptions {
   Duration v3_session_expiry = limits::kV3SessionExpiry;
   size_t delayed_messages_max = limits::kDelayedMessagesMax;
   size_t delayed_bytes_max = limits::kDelayedBytesMax;
+  size_t wills_bytes_max = 256UL * 1024 * 1024;  // of all workers, of clients that are there and that are not
   std::vector<routing::RewriteRule> rewrite;
   std::vector<AutoSubscription> auto_subscribe;
   Duration sys_interval{0};  // of $SYS; 0: none
@@ -146,6 +147,7 @@ struct BrokerStats {
   uint64_t subscribe_denied = 0;
   uint64_t logins_expired = 0;
   uint64_t http_unreachable = 0;
+  uint64_t abandoned = 0;
   uint64_t flapping = 0;
   uint64_t connections_over_rate = 0;
   uint64_t throttled = 0;

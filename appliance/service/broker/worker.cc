@@ -100,6 +100,8 @@ void Worker::remove(ClientConnection& connection) {
   if (node.empty()) return;
   congested_.erase(connection.id());
   authenticating_.erase(connection.id());
+  authenticator_.cancel(connection.id());
+  authorizer_.forget(connection.id());
   context_.counters.connections.subtract();
   loop_.post([gone = std::move(node.mapped())] {});
 }
