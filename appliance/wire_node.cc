@@ -503,7 +503,7 @@ void Node::on_api(const io::HttpRequest& request, const io::HttpAnswer& answer) 
   if (request.method == "GET" && admin::is_status_path(request.target))
     return answer({200, "application/json", admin::to_json(status())});
   const auto late = [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); };
-  if (!desk_->handle(request.method, request.target, request.body, late) &&
+  if (!on_upstream_api(request, late) && !desk_->handle(request.method, request.target, request.body, late) &&
       !access_api_->handle(request.method, request.target, request.body, late))
     answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
 }

@@ -157,6 +157,7 @@ class Node {
   std::optional<size_t> upstream_index(const settings::Target& target) const;
   Result<> open_lsd_receiver();
   void on_api(const io::HttpRequest& request, const io::HttpAnswer& answer);
+  bool on_upstream_api(const io::HttpRequest& request, const admin::AccessApi::Answer& answer);
   void watch_far();
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;

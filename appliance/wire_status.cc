@@ -113,6 +113,11 @@ void Node::fill_upstreams(admin::Status& s) const {
                                r.in_flight_bytes, r.uncertain_batches, r.owned_batches, r.connects, r.failures,
                                r.last_error});
     }
+    row.given_up_batches = from.given_up_batches;
+    for (const link::AwayOwner& owner : from.away_owners) {
+      row.waits_for.push_back({owner.address, owner.configured, owner.batches, {}});
+      for (const StreamId id : owner.streams) row.waits_for.back().streams.push_back(id.value);
+    }
     s.upstreams.push_back(std::move(row));
   }
 }
@@ -200,6 +205,11 @@ void Node::fill_services(admin::Status& s) const {
                                 {"refused", l.refused},
                                 {"protocol_errors", l.protocol_errors},
                                 {"handshake_timeouts", l.handshake_timeouts},
+                                {"stalled", l.stalled},
+                                {"memory_bytes", l.memory},
+                                {"memory_peak_bytes", l.memory_peak},
+                                {"memory_waits", l.memory_waits},
+                                {"over_credit", l.over_credit},
                                 {"tls_failures", loop_.counters().clients_refused_by_tls.value()},
                                 {"seen_pages", seen_->pages()},
                                 {"seen_forgotten_early", seen_->ended_early()},
@@ -213,6 +223,7 @@ void Node::fill_services(admin::Status& s) const {
                                   {"staged_total", staged.staged},
                                   {"staged_published", staged.published},
                                   {"staged_discarded", staged.discarded},
+                                  {"staged_swept", staged.swept},
                                   {"staged_lost", staged.lost}})
       s.receiver->emplace_back(name, n);
   }
