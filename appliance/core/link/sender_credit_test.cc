@@ -127,7 +127,7 @@ TEST(SenderCredit, what_cannot_be_cut_goes_over_it_once) {
 }
 
 TEST(SenderCredit, need_is_said_once_for_each_credit_and_only_to_who_knows_it) {
-  Credited s(Credited::options(2));
+  Credited s(Credited::options(2, 50));
   s.connect(0);
   s.connect(1, 0);
   s.seen();
