@@ -204,7 +204,9 @@ TEST(Sender, balances_by_weight) {
 }
 
 TEST(Sender, credit_decides_and_one_frame_may_overshoot) {
-  Ready s(1);
+  SenderOptions o;
+  o.frame_min = 1;
+  Ready s(1, o);
   s.lose(0);
   s.pass(1s);
   s.ready(0, 1);
