@@ -156,7 +156,7 @@ def test_whatever_a_producer_does_each_line_arrives_once(net, rng, full, kills):
         assert not foe.is_alive() and foe.error is None, repr(foe.error)
 
     def heads(foe):
-        return [line[:len(foe.name) + 7] for line in readers.lines(far.events_dir, foe.name)]
+        return [line[:len(foe.name) + 7] for line in readers.lines_so_far(far.events_dir, foe.name)]
 
     for foe in foes:
         want = {b"%s %06d" % (foe.name.encode(), n) for n in range(foe.written)}

@@ -1,6 +1,8 @@
 """Logs that others rotate by copying and emptying them, again and again, in every usual way: each line arrives once."""
+import contextlib
 import os
 import subprocess
+import threading
 import time
 
 import pytest
@@ -24,26 +26,30 @@ class Log:
         self.turns = 0
         self.path.touch()
 
+    @property
+    def needed(self):
+        """So many lines must have been delivered before the next rotation takes their last place away."""
+        return {"chain": 0, "dateext": 0, "copychain": 0, "compressed": self.written}.get(self.way, self.copied)
+
     def write(self):
         count = self.random.choice([1, 3, 40, 700])
         writers.append(self.path, b"".join(b"%s %06d %s\n" % (self.name.encode(), n, b"x" * self.random.randrange(80))
                                            for n in range(self.written, self.written + count)))
         self.written += count
 
-    @property
-    def overwrites(self):
-        """Whether lines are gone that the agent has not read yet."""
-        return self.way not in ("chain", "dateext", "copychain")
-
     def rotate(self):
         copy = self.path.with_name(self.path.name + ".1")
         getattr(self, self.way)(copy)
         run("truncate", "-s", "0", self.path)
+        if self.way == "compressed":
+            run("gzip", "-f", copy)
         self.copied = self.written
         self.turns += 1
 
     def cp(self, copy):
         run("cp", self.path, copy)
+
+    compressed = cp
 
     def cat(self, copy):
         with open(copy, "wb") as out:
@@ -95,10 +101,31 @@ def check(log, got, finished):
     assert not finished or known == set(want), (log.way, "lost", sorted(set(want) - known)[:3], log.turns)
 
 
-WAYS = ("cp", "cat", "slowly", "install", "rsync", "chain", "dateext")
+WAYS = ("cp", "cat", "slowly", "install", "rsync", "chain", "dateext", "compressed")
 
 
-@pytest.mark.parametrize("end", ["none", "stop", "kill", "freeze"])
+@contextlib.contextmanager
+def killed_again_and_again(edge, random):
+    over, errors = threading.Event(), []
+
+    def kill():
+        try:
+            while not over.wait(random.uniform(0.2, 1.5)):
+                edge.kill()
+                over.wait(random.choice([0, 0.3]))
+                edge.start()
+        except BaseException as error:  # noqa: B902 - told to the test
+            errors.append(error)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    yield
+    over.set()
+    killer.join(30)
+    assert not errors and not killer.is_alive(), errors
+
+
+@pytest.mark.parametrize("end", ["none", "stop", "kill", "freeze", "killed at any time"])
 def test_copies_over_copies_are_delivered_once(net, rng, end, full):
     far = net.receiver("far")
     edge = net.edge("edge", [far], agent={"mode": "tail", "rescan_interval": "2s"})
@@ -106,36 +133,12 @@ def test_copies_over_copies_are_delivered_once(net, rng, end, full):
     net.start()
 
     def received(log):
-        return readers.lines(far.events_dir, log.name)
+        return readers.lines_so_far(far.events_dir, log.name)
 
     turns = 60 if full else 24
-    for turn in range(turns):
-        rng.shuffle(logs)
-        away = end != "none" and turn % 4 == 3
-        if away and end == "freeze":
-            edge.freeze()
-        elif away:
-            getattr(edge, end)()
-        for log in logs:
-            if rng.random() < 0.8:
-                log.write()
-            for _ in range(rng.choice([0, 1, 1, 2])):
-                # What the rotator takes away must have been there to be read: else it is its doing.
-                if log.overwrites and len(received(log)) < log.copied:
-                    if away:
-                        break
-                    wait_until(lambda log=log: len(received(log)) >= log.copied, 30, lambda log=log: str(
-                        (log.way, len(received(log)), log.copied)) + edge.log()[-1500:])
-                log.rotate()
-                if rng.random() < 0.5:
-                    log.write()
-        if away and end == "freeze":
-            edge.thaw()
-        elif away:
-            edge.start()
-        time.sleep(rng.choice([0, 0, 0.02, 0.2]))
-        for log in logs:
-            check(log, received(log), False)
+    anytime = killed_again_and_again(edge, rng.__class__(rng.randrange(1 << 32))) if end == "killed at any time" else None
+    with anytime or contextlib.nullcontext():
+        rotate_all(edge, logs, received, end, turns, rng)
     for log in logs:
         wait_until(lambda log=log: len(received(log)) >= log.written, 60, lambda log=log: str(
             (log.way, len(received(log)), log.written)) + edge.log()[-1500:])
@@ -149,6 +152,36 @@ def test_copies_over_copies_are_delivered_once(net, rng, end, full):
     net.stop()
 
 
+def rotate_all(edge, logs, received, end, turns, rng):
+    for turn in range(turns):
+        rng.shuffle(logs)
+        away = end in ("stop", "kill", "freeze") and turn % 4 == 3
+        if away and end == "freeze":
+            edge.freeze()
+        elif away:
+            getattr(edge, end)()
+        for log in logs:
+            if rng.random() < 0.8:
+                log.write()
+            for _ in range(rng.choice([0, 1, 1, 2])):
+                # What the rotator takes away must have been there to be read: else it is its doing.
+                if len(received(log)) < log.needed:
+                    if away:
+                        break
+                    wait_until(lambda log=log: len(received(log)) >= log.needed, 30, lambda log=log: str(
+                        (log.way, len(received(log)), log.needed)) + edge.log()[-1500:])
+                log.rotate()
+                if rng.random() < 0.5:
+                    log.write()
+        if away and end == "freeze":
+            edge.thaw()
+        elif away:
+            edge.start()
+        time.sleep(rng.choice([0, 0, 0.02, 0.2]))
+        for log in logs:
+            check(log, received(log), False)
+
+
 def test_a_chain_of_copies_is_delivered_once(net, rng):
     """`cp .1 .2; cp log .1; truncate log`: every older copy is copied again."""
     far = net.receiver("far")
@@ -157,12 +190,12 @@ def test_a_chain_of_copies_is_delivered_once(net, rng):
     net.start()
     for _ in range(6):
         log.write()
-        wait_until(lambda: len(readers.lines(far.events_dir, log.name)) >= log.written, 30)
-        check(log, readers.lines(far.events_dir, log.name), True)
+        wait_until(lambda: len(readers.lines_so_far(far.events_dir, log.name)) >= log.written, 30)
+        check(log, readers.lines_so_far(far.events_dir, log.name), True)
         log.rotate()
         time.sleep(rng.choice([0, 0.1, 2.5]))
     time.sleep(6)
-    check(log, readers.lines(far.events_dir, log.name), True)
+    check(log, readers.lines_so_far(far.events_dir, log.name), True)
     net.stop()
 
 
@@ -180,6 +213,6 @@ def test_what_was_delivered_is_not_dropped_when_its_file_is_written_anew(net, lo
         os.truncate(log, 0)
         writers.append_lines(log, "bcd"[turn], 0, 100 + (50 if longer else -50) * (turn + 1) // (1 if longer else 2))
         edge.thaw()
-    wait_until(lambda: len(readers.lines(far.events_dir, "app")) == writers.appended[log], 30)
+    wait_until(lambda: len(readers.lines_so_far(far.events_dir, "app")) == writers.appended[log], 30)
     assert edge.route("all")["dropped_bytes"] == edge.status()["agent"]["dropped_bytes"] == 0
     net.stop()

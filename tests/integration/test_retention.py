@@ -83,8 +83,8 @@ def test_categories_that_are_held_leave_the_window_to_the_others(net):
         assert node.status()["agent"]["taken_back_bytes"] > 0
         for turn in range(3):
             writers.append_lines(node.source_dir / f"modest{turn}/1.log", "m", 0, 3000)
-            wait_until(lambda place=place, turn=turn: sum(
-                path.read_bytes().count(b"\n") for path in readers.chunks(place.events_dir, f"modest{turn}")) == 3000, 20, node.log)
+            wait_until(lambda place=place, turn=turn: len(readers.lines_so_far(place.events_dir, f"modest{turn}")) == 3000, 20,
+                       node.log)
         taken = {n: [] for n in range(6)}
 
         def consume(place=place, taken=taken):
@@ -94,7 +94,7 @@ def test_categories_that_are_held_leave_the_window_to_the_others(net):
                     if path.name < current.readlink().name:
                         taken[n] += path.read_bytes().split(b"\n")[:-1]
                         path.unlink()
-            rest = {n: sum(path.read_bytes().count(b"\n") for path in readers.chunks(place.events_dir, f"greedy{n}")) for n in taken}
+            rest = {n: len(readers.lines_so_far(place.events_dir, f"greedy{n}")) for n in taken}
             return all(len(taken[n]) + rest[n] == 2000 for n in taken)
 
         if node is edge:
