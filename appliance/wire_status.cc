@@ -167,6 +167,8 @@ void Node::fill_services(admin::Status& s) const {
                              {"directories_watched", a.directories_watched},
                              {"directories_polled", a.directories_polled},
                              {"rotated_waiting", a.rotated_waiting},
+                             {"held_lanes", a.held_lanes},
+                             {"taken_back_bytes", a.taken_back_bytes},
                              {"rotated", a.rotated},
                              {"deleted", a.deleted},
                              {"drained_after_unlink", a.drained_after_unlink},

@@ -153,6 +153,25 @@ TEST(AgentCopy, a_chain_of_copies_is_delivered_once) {
   EXPECT_EQ(sorted(b.far().lines), sorted(lines_of("a", all)));
 }
 
+TEST(AgentCopy, a_chain_of_copies_that_is_seen_when_it_is_over_is_delivered_once) {
+  Tailing b;
+  std::string all;
+  b.start();
+  for (int turn = 0; turn < 6; ++turn) {  // each as long as it likes
+    const std::string lines = numbered("L", turn * 1000, turn % 2 ? 700 : 2);
+    all += lines;
+    b.append("a.log", lines);
+    b.pass(1s);
+    for (int n = turn; n > 0; --n)
+      if (b.files.exists(b.at("a.log." + std::to_string(n))))
+        copy_over(b, "a.log." + std::to_string(n), "a.log." + std::to_string(n + 1));
+    copy_over(b, "a.log", "a.log.1");
+    b.files.shrink(b.at("a.log"), 0);
+    b.pass(turn % 3 ? 5s : 100ms);
+    ASSERT_EQ(sorted(b.far().lines), sorted(lines_of("a", all))) << turn;
+  }
+}
+
 TEST(AgentCopy, bytes_that_were_delivered_are_not_dropped_when_their_file_is_written_anew_unseen) {
   for (size_t unread : {0u, 10u}) {
     Tailing b;

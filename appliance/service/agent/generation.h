@@ -27,6 +27,7 @@ struct Handed {
   uint64_t last = 0;
   Window window;  // ends at last
   WallTime at{};
+  uint64_t events = 0;
 };
 /// Events below `last` that went to the dead letters instead.
 struct DeadRange {

@@ -43,15 +43,16 @@ void Scanner::look_around(const std::string& directory) {
 /// read all that there was of a copy, or none of what there is, does not.
 bool Scanner::grows(Generation& g, const port::FileStat& stat) {
   const bool behind = has_tail(g);
-  if (!behind && all_settled(g) && (g.copy || g.size == 0) && is_rotation(g) &&
-      (g.size == 0 || copies_.still_copied(g, source_of(g.directory, g.name)))) {
-    begin_anew(g, stat);
-    return false;
+  if (behind || g.copy) {
+    auto same = parts_.reader->unchanged(g);
+    if (same && !*same) {
+      replaced(g, stat);
+      return false;
+    }
   }
-  if (!behind && !g.copy) return true;
-  auto same = parts_.reader->unchanged(g);
-  if (!same || *same) return true;
-  replaced(g, stat);
+  if (behind || !all_settled(g) || (!g.copy && g.size > 0) || !is_rotation(g)) return true;
+  if (g.size > 0 && !copies_.still_copied(g, source_of(g.directory, g.name))) return true;
+  begin_anew(g, stat);
   return false;
 }
 
