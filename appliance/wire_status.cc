@@ -113,6 +113,11 @@ void Node::fill_upstreams(admin::Status& s) const {
                                r.in_flight_bytes, r.uncertain_batches, r.owned_batches, r.connects, r.failures,
                                r.last_error});
     }
+    row.given_up_batches = from.given_up_batches;
+    for (const link::AwayOwner& owner : from.away_owners) {
+      row.waits_for.push_back({owner.address, owner.configured, owner.batches, {}});
+      for (const StreamId id : owner.streams) row.waits_for.back().streams.push_back(id.value);
+    }
     s.upstreams.push_back(std::move(row));
   }
 }
@@ -121,15 +126,11 @@ void Node::fill_upstreams(admin::Status& s) const {
 void Node::fill_transport(admin::Numbers& to) const {
   using Counters = io::LoopCounters;
   static constexpr std::pair<std::string_view, io::Counter Counters::*> kShown[] = {
-      {"refused_full", &Counters::refused_full},
-      {"accept_pauses", &Counters::accept_pauses},
-      {"refused_descriptors", &Counters::refused_descriptors},
-      {"tls_handshakes", &Counters::handshakes},
-      {"tls_failures", &Counters::handshake_failures},
-      {"websocket_upgrades", &Counters::upgrades},
-      {"websocket_refused", &Counters::upgrade_failures},
-      {"websocket_faults", &Counters::websocket_faults},
-      {"proxy_refused", &Counters::proxy_failures},
+      {"refused_full", &Counters::refused_full},         {"accept_pauses", &Counters::accept_pauses},
+      {"ended_unread", &Counters::ended_unread},         {"refused_descriptors", &Counters::refused_descriptors},
+      {"tls_handshakes", &Counters::handshakes},         {"tls_failures", &Counters::handshake_failures},
+      {"websocket_upgrades", &Counters::upgrades},       {"websocket_refused", &Counters::upgrade_failures},
+      {"websocket_faults", &Counters::websocket_faults}, {"proxy_refused", &Counters::proxy_failures},
   };
   for (const auto& [name, counter] : kShown) {
     uint64_t sum = 0;
@@ -204,6 +205,11 @@ void Node::fill_services(admin::Status& s) const {
                                 {"refused", l.refused},
                                 {"protocol_errors", l.protocol_errors},
                                 {"handshake_timeouts", l.handshake_timeouts},
+                                {"stalled", l.stalled},
+                                {"memory_bytes", l.memory},
+                                {"memory_peak_bytes", l.memory_peak},
+                                {"memory_waits", l.memory_waits},
+                                {"over_credit", l.over_credit},
                                 {"tls_failures", loop_.counters().clients_refused_by_tls.value()},
                                 {"seen_pages", seen_->pages()},
                                 {"seen_forgotten_early", seen_->ended_early()},
@@ -217,6 +223,7 @@ void Node::fill_services(admin::Status& s) const {
                                   {"staged_total", staged.staged},
                                   {"staged_published", staged.published},
                                   {"staged_discarded", staged.discarded},
+                                  {"staged_swept", staged.swept},
                                   {"staged_lost", staged.lost}})
       s.receiver->emplace_back(name, n);
   }
@@ -269,6 +276,7 @@ void Node::fill_services(admin::Status& s) const {
                             {"subscribe_denied", b.subscribe_denied},
                             {"logins_expired", b.logins_expired},
                             {"http_unreachable", b.http_unreachable},
+                            {"abandoned", b.abandoned},
                             {"flapping", b.flapping},
                             {"connections_over_rate", b.connections_over_rate},
                             {"throttled", b.throttled},
@@ -282,6 +290,7 @@ void Node::fill_services(admin::Status& s) const {
     const broker::JournalStats j = journal_->stats();
     s.mqtt->emplace_back("journal_batches", j.batches);
     s.mqtt->emplace_back("journal_waiting", j.waiting);
+    s.mqtt->emplace_back("journal_waiting_bytes", j.waiting_bytes);
     s.mqtt->emplace_back("sessions_recovered", j.recovered_sessions);
     s.mqtt->emplace_back("retained_recovered", j.recovered_retained);
     s.mqtt->emplace_back("damaged_records", j.damaged_records);
@@ -289,6 +298,7 @@ void Node::fill_services(admin::Status& s) const {
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);
+      s.mqtt->emplace_back("tap_shed", tap_->counters().shed);
       s.mqtt->emplace_back("passed_on", tap_->counters().passed_on);
     }
   }
