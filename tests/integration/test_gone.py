@@ -326,3 +326,52 @@ def test_a_place_that_is_refused_is_counted_and_not_taken(doors):
         for of in kept:
             of.close()
     assert pathlib.Path(f"/proc/{doors.pid}").exists()
+
+
+# --- wills and messages for later, under rules that are others by then
+
+def connect_5(name, expiry, will=None, delay=0):
+    text = lambda t: struct.pack(">H", len(t)) + t  # noqa: E731
+    body = b"\0\4MQTT\5" + bytes([0x04 if will else 0]) + b"\0\0" + b"\5\x11" + struct.pack(">I", expiry) + text(name.encode())
+    if will:
+        body += b"\5\x18" + struct.pack(">I", delay) + text(will.encode()) + text(b"bye")
+    return bytes([0x10, len(body)]) + body
+
+
+def connected_5(port, *how):
+    of = open_tcp(port)
+    of.sendall(connect_5(*how))
+    head = read(of, 2)
+    assert head[0] == 0x20 and read(of, head[1])[1] == 0
+    return of
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["kill", "stop"])
+def test_what_comes_later_comes_by_the_rules_of_that_time(net, killed):
+    """Sessions, wills and messages for later that a restart brings back, with other rules than before."""
+    port = net.ports.take()
+    node = net.node("gw", listener=[{"bind": f"127.0.0.1:{port}", "allow_anonymous": True}], broker={"workers": 2}).start()
+    for name in ("good", "bad"):
+        of = connected_5(port, name, 1000, f"x/will/{name}", 12)
+        body = struct.pack(">H", 7) + b"\0" + struct.pack(">H", len(f"y/{name}")) + f"y/{name}".encode() + b"\1"
+        of.sendall(bytes([0x82, len(body)]) + body)
+        assert read(of, 6) == b"\x90\4\0\7\0\1"
+        later = f"$delayed/12/x/later/{name}".encode()
+        body = struct.pack(">H", len(later)) + later + b"\0\7\0" + b"m"
+        of.sendall(bytes([0x32, len(body)]) + body)
+        assert read(of, 2)[0] == 0x40
+        read(of, 2)
+        reset(of)
+    wait_until(lambda: mqtt(node, "connections") == 0 and mqtt(node, "delayed") == 2, WAIT)
+    subscribed = mqtt(node, "subscriptions")
+    node.kill() if killed else node.stop()
+    node.tables["broker.acl"] = [{"permission": "deny", "action": "publish", "topics": ["x/+/bad"]},
+                                 {"permission": "deny", "action": "subscribe", "topics": ["y/bad"]}]
+    node.write_config()
+    node.start()
+    watch = Watcher(port, "x/#")
+    wait_until(lambda: mqtt(node, "subscribe_denied") == 1, WAIT, "the offline session may not have it")
+    assert mqtt(node, "subscriptions") == subscribed - 1 + 1
+    wait_until(lambda: watch.has(b"x/will/good") and watch.has(b"x/later/good"), WAIT)
+    wait_until(lambda: mqtt(node, "publish_denied") == 2, WAIT)
+    assert not watch.has(b"bad")

@@ -156,7 +156,8 @@ TEST_P(Topics, a_mountpoint_of_a_name_is_for_that_name_alone) {
   for (MqttClient* c : clients) say(*c, "subscribe id=1 filter=#:0 filter=g/t:0");
   for (MqttClient* c : clients) c->take();
   for (size_t i = 0; i < clients.size(); ++i) {
-    say(*clients[i], "publish topic=g/t payload=mine retain");
+    clients[i]->send("publish topic=g/t payload=mine retain");
+    rig->run();
     for (size_t k = 0; k < clients.size(); ++k)
       EXPECT_THAT(clients[k]->take(), testing::SizeIs(k == i ? 1 : 0)) << names[i] << " " << names[k];
   }
@@ -277,16 +278,17 @@ TEST(DelayedStore, keeps_order_and_bounds) {
   EXPECT_TRUE(store.add(Instant{} + 1s, {message("a")}));
   EXPECT_TRUE(store.add(Instant{} + 2s, {message("c")}));
   EXPECT_FALSE(store.add(Instant{} + 2s, {message("d")}));
-  std::vector<session::MessagePtr> out;
+  std::vector<DelayedStore::Entry> out;
   EXPECT_FALSE(store.take_due(Instant{}));
-  while (auto e = store.take_due(Instant{} + 2s)) out.push_back(e->message);
+  while (auto e = store.take_due(Instant{} + 2s)) out.push_back(*e);
   std::string payloads;
-  for (const auto& m : out) payloads += m->payload.view();
+  for (const auto& e : out) payloads += e.message->payload.view();
   EXPECT_EQ(payloads, "abc");
   EXPECT_EQ(store.size(), 3U);
   EXPECT_FALSE(store.add(Instant{}, {message("d")})) << "what is on its way out counts";
-  for (const auto& m : out) store.finished(*m);
+  for (const auto& e : out) store.finished(e);
   EXPECT_EQ(store.bytes(), 0U);
+  EXPECT_FALSE(store.add(Instant{}, {message("a"), 0, false, {"client", "user", ""}})) << "so does who sent it";
   EXPECT_FALSE(store.add(Instant{}, {message("much too long")}));
   store.restore(Instant{}, {message("longer than may be")});
   EXPECT_EQ(store.size(), 1U);

@@ -24,6 +24,33 @@ struct OpenSegment {
 };
 Result<OpenSegment> open_segment(port::Files& files, const std::string& path);
 
+/// A batch that SegmentReader is in. Not for others.
+struct BatchReading {
+  BatchHead head;
+  bool head_whole = true;
+  bool foot_whole = true;
+  Slice bytes;                    // from the batch's offset on; shorter where the file is
+  uint32_t number = 0;            // of the next record
+  uint64_t at = 0;                // where it begins
+  uint64_t events = 0;            // in the records before it
+  std::optional<BatchFoot> foot;  // read once it is needed
+  bool foot_asked = false;
+  size_t entry = 0;  // of its index, for the next record
+  uint64_t entry_at = 0;
+};
+
+/// One record of a batch, or several that are lost together.
+struct BatchStep {
+  enum class State : uint8_t { whole, damaged, gap } state = State::whole;
+  uint64_t offset = 0;
+  uint64_t bytes = 0;
+  uint32_t number = 0;  // of the first one
+  uint32_t count = 1;
+  uint64_t events_before = 0;
+  uint64_t events = 0;
+  std::optional<BatchRecord> record;  // a whole one
+};
+
 class SegmentReader {
  public:
   enum class What : uint8_t {
@@ -78,30 +105,8 @@ class SegmentReader {
   static constexpr size_t kReadSize = 1 << 20;
 
  private:
-  struct Batch {
-    BatchHead head;
-    bool head_whole = true;
-    bool foot_whole = true;
-    Slice bytes;                    // from the batch's offset on; shorter where the file is
-    uint32_t number = 0;            // of the next record
-    uint64_t at = 0;                // where it begins
-    uint64_t events = 0;            // in the records before it
-    std::optional<BatchFoot> foot;  // read once it is needed
-    bool foot_asked = false;
-    size_t entry = 0;  // of its index, for the next record
-    uint64_t entry_at = 0;
-  };
-  /// One record of a batch, or several that are lost together.
-  struct Step {
-    enum class State : uint8_t { whole, damaged, gap } state = State::whole;
-    uint64_t offset = 0;
-    uint64_t bytes = 0;
-    uint32_t number = 0;  // of the first one
-    uint32_t count = 1;
-    uint64_t events_before = 0;
-    uint64_t events = 0;
-    std::optional<BatchRecord> record;  // a whole one
-  };
+  using Batch = BatchReading;
+  using Step = BatchStep;
   /// Up to `size` bytes at `offset`; fewer only at the limit or the end of the file.
   Result<ByteView> fill(uint64_t offset, size_t size);
   Result<size_t> read(uint64_t offset, char* into, size_t size);
