@@ -213,10 +213,15 @@ Result<> Node::open() {
   return {};
 }
 
+uint64_t connections_max(const settings::Settings& settings) {
+  uint64_t most = settings.receiver && !settings.receiver->link.empty() ? settings.receiver->connections_max : 0;
+  for (const auto& l : settings.listeners) most += l.connections_max;
+  return most;
+}
+
 /// What the configuration promises and the system will not keep.
 void Node::warn_of_limits() const {
-  uint64_t wanted = settings_.receiver && !settings_.receiver->link.empty() ? settings_.receiver->connections_max : 0;
-  for (const auto& l : settings_.listeners) wanted += l.connections_max;
+  const uint64_t wanted = connections_max(settings_);
   const size_t limit = io::descriptor_limit();
   if (limit == 0 || wanted < io::descriptor_ceiling()) return;
   log_warn("descriptor_limit_low", {{"descriptors_max", limit},

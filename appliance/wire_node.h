@@ -83,6 +83,9 @@ Result<AccessMaterial> read_access(const settings::Access& from);
 /// Null: no listener wants them.
 Result<std::shared_ptr<const security::PskKeys>> read_psk(const settings::Settings& from);
 
+/// Connections that all listeners and the receiver may have at once.
+uint64_t connections_max(const settings::Settings& settings);
+
 class Node {
  public:
   explicit Node(settings::Settings settings);

@@ -126,15 +126,11 @@ void Node::fill_upstreams(admin::Status& s) const {
 void Node::fill_transport(admin::Numbers& to) const {
   using Counters = io::LoopCounters;
   static constexpr std::pair<std::string_view, io::Counter Counters::*> kShown[] = {
-      {"refused_full", &Counters::refused_full},
-      {"accept_pauses", &Counters::accept_pauses},
-      {"refused_descriptors", &Counters::refused_descriptors},
-      {"tls_handshakes", &Counters::handshakes},
-      {"tls_failures", &Counters::handshake_failures},
-      {"websocket_upgrades", &Counters::upgrades},
-      {"websocket_refused", &Counters::upgrade_failures},
-      {"websocket_faults", &Counters::websocket_faults},
-      {"proxy_refused", &Counters::proxy_failures},
+      {"refused_full", &Counters::refused_full},         {"accept_pauses", &Counters::accept_pauses},
+      {"ended_unread", &Counters::ended_unread},         {"refused_descriptors", &Counters::refused_descriptors},
+      {"tls_handshakes", &Counters::handshakes},         {"tls_failures", &Counters::handshake_failures},
+      {"websocket_upgrades", &Counters::upgrades},       {"websocket_refused", &Counters::upgrade_failures},
+      {"websocket_faults", &Counters::websocket_faults}, {"proxy_refused", &Counters::proxy_failures},
   };
   for (const auto& [name, counter] : kShown) {
     uint64_t sum = 0;
@@ -171,6 +167,8 @@ void Node::fill_services(admin::Status& s) const {
                              {"directories_watched", a.directories_watched},
                              {"directories_polled", a.directories_polled},
                              {"rotated_waiting", a.rotated_waiting},
+                             {"held_lanes", a.held_lanes},
+                             {"taken_back_bytes", a.taken_back_bytes},
                              {"rotated", a.rotated},
                              {"deleted", a.deleted},
                              {"drained_after_unlink", a.drained_after_unlink},
@@ -280,6 +278,7 @@ void Node::fill_services(admin::Status& s) const {
                             {"subscribe_denied", b.subscribe_denied},
                             {"logins_expired", b.logins_expired},
                             {"http_unreachable", b.http_unreachable},
+                            {"abandoned", b.abandoned},
                             {"flapping", b.flapping},
                             {"connections_over_rate", b.connections_over_rate},
                             {"throttled", b.throttled},
@@ -293,6 +292,7 @@ void Node::fill_services(admin::Status& s) const {
     const broker::JournalStats j = journal_->stats();
     s.mqtt->emplace_back("journal_batches", j.batches);
     s.mqtt->emplace_back("journal_waiting", j.waiting);
+    s.mqtt->emplace_back("journal_waiting_bytes", j.waiting_bytes);
     s.mqtt->emplace_back("sessions_recovered", j.recovered_sessions);
     s.mqtt->emplace_back("retained_recovered", j.recovered_retained);
     s.mqtt->emplace_back("damaged_records", j.damaged_records);
@@ -300,6 +300,7 @@ void Node::fill_services(admin::Status& s) const {
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);
+      s.mqtt->emplace_back("tap_shed", tap_->counters().shed);
       s.mqtt->emplace_back("passed_on", tap_->counters().passed_on);
     }
   }

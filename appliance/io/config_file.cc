@@ -10,6 +10,7 @@
 
 #include "core/settings/document.h"
 #include "io/config_files.h"
+#include "io/config_places.h"
 #include "port/files.h"
 
 namespace ph::io {
@@ -55,6 +56,7 @@ settings::Checked config_check(const std::string& path) {
   if (!text) return {2, text.error().to_string() + "\n"};
   settings::Outcome outcome = settings::parse(*text, host_name());
   check_files(outcome);
+  check_places(outcome);
   return settings::to_checked(outcome, path == "-" ? "(stdin)" : path);
 }
 

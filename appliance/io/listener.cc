@@ -71,7 +71,9 @@ class Acceptor final : public std::enable_shared_from_this<Acceptor> {
         return pause(EMFILE);
       }
       from.resize(size);
-      if (state_->live >= state_->options.connections_max) {
+      // Counted before it is compared: listeners of other loops may count at the same time.
+      if (state_->options.live->fetch_add(1, std::memory_order_relaxed) >= state_->options.connections_max) {
+        state_->options.live->fetch_sub(1, std::memory_order_relaxed);
         ::close(descriptor);
         loop_.counters.refused_full.add();
         log_warn("connection_refused_full",
@@ -199,6 +201,7 @@ Result<std::unique_ptr<port::Listener>> listen_tcp(LoopState& loop, const port::
     }
     auto state = std::make_shared<ListenerState>();
     state->options = std::move(options);
+    if (!state->options.live) state->options.live = std::make_shared<std::atomic<size_t>>(0);
     state->accept = std::move(accept);
     auto acceptor = std::make_shared<Acceptor>(loop, endpoint.protocol(), *descriptor, std::move(state));
     acceptor->wait();

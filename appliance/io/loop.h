@@ -57,6 +57,7 @@ struct LoopCounters {
   Counter refused_by_handler;   // AcceptFn returned null
   Counter accept_pauses;        // out of descriptors
   Counter refused_descriptors;  // accepted from the reserve, and closed: part of those
+  Counter ended_unread;         // the peer went while reading was paused, and was noticed by that alone
   Counter connected;
   Counter connect_failures;
   Counter handshakes;        // TLS, completed

@@ -1,6 +1,7 @@
 #include "io/socket.h"
 
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -12,6 +13,8 @@
 namespace ph::io {
 namespace {
 
+constexpr uint32_t kAwaited = EPOLLIN | EPOLLOUT;
+constexpr uint32_t kPeersEnd = EPOLLRDHUP | EPOLLET;  // told once; EPOLLHUP and EPOLLERR come unasked
 constexpr size_t kVectorsPerWrite = 64;
 constexpr int kWritesPerTurn = 8;          // sendmsg calls for one connection in one turn
 constexpr size_t kTailGrowth = 64 * 1024;  // a tail grows by its own size, at least by this
@@ -79,7 +82,7 @@ size_t Socket::unsent_bytes() const {
 void Socket::mark_dirty() {
   if (dirty_) return;
   dirty_ = true;
-  loop_.write_later(shared_from_this());
+  loop_.write_later(shared_from_this(), showing_);
 }
 
 void Socket::send(Slice bytes) {
@@ -103,7 +106,11 @@ void Socket::notify_below(size_t mark) {
 void Socket::pause_reading(bool paused) {
   if (paused_ == paused) return;
   paused_ = paused;
-  if (paused || phase_ != Phase::open) return;
+  if (phase_ != Phase::open) return;
+  if (paused) {  // who never waited has no watch that could turn into one for the end
+    if (unread() && (watched_ & (EPOLLIN | EPOLLRDHUP)) == 0) set_watched(wanted_events());
+    return;
+  }
   // What the handler left when it paused is shown again without waiting for more. When it resumes from inside on_data,
   // received() goes on by itself.
   if (!showing_ && !tail_.empty() && tail_.size() >= wanted_) {
@@ -150,10 +157,16 @@ void Socket::wait_readable() {
   watch();
 }
 
+uint32_t Socket::wanted_events() const {
+  return (waiting_readable_ ? EPOLLIN : 0U) | (waiting_writable_ ? EPOLLOUT : 0U) | (unread() ? kPeersEnd : 0U);
+}
+
 /// Asks for the events that somebody waits for now. What nobody waits for is left as it is: on_event() finds out.
 void Socket::watch() {
-  const uint32_t wanted = (waiting_readable_ ? EPOLLIN : 0U) | (waiting_writable_ ? EPOLLOUT : 0U);
-  if ((wanted & ~watched_) != 0) set_watched(wanted | watched_);
+  const uint32_t wanted = wanted_events();
+  if ((wanted & kAwaited & ~watched_) == 0) return;
+  // Edges are for who does not read: never of EPOLLIN.
+  set_watched(unread() ? wanted : wanted | (watched_ & kAwaited));
 }
 
 void Socket::set_watched(uint32_t events) {
@@ -178,8 +191,41 @@ void Socket::on_event(uint32_t events) {
     writable();
   }
   if (phase_ == Phase::closed) return;
-  const uint32_t wanted = (waiting_readable_ ? EPOLLIN : 0U) | (waiting_writable_ ? EPOLLOUT : 0U);
+  const uint32_t wanted = wanted_events();
   if ((events & ~wanted) != 0) set_watched(wanted);  // it would come again at once
+  if (unread()) peer_seen_to_end(events);
+}
+
+/// The kernel tells of the peer's end while reading is paused. Broken, by either side's kernel: it is over, there is
+/// nobody to hold back. Ended in order: what lies in front of the end is read when reading goes on, as it would have
+/// been before.
+void Socket::peer_seen_to_end(uint32_t events) {
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) {
+    loop_.counters.ended_unread.add();
+    if (handler_->hears_last_words()) {
+      paused_ = false;
+      read_once();
+      if (phase_ != Phase::open) return;
+    }
+    int os_error = 0;
+    socklen_t size = sizeof os_error;
+    if (::getsockopt(descriptor_, SOL_SOCKET, SO_ERROR, &os_error, &size) != 0 || os_error == 0) os_error = ECONNRESET;
+    finish(net_error(peer_.address, os_error));
+  } else if ((events & EPOLLRDHUP) != 0 && !input_waits()) {
+    loop_.counters.ended_unread.add();
+    end_of_input({});
+  }
+}
+
+/// Whether the peer sent anything that was not read yet. What says no more than that TLS ends is nothing.
+bool Socket::input_waits() const {
+  if (!tail_.empty() || (tls_ && tls_->stashed())) return true;
+  int waiting = 0;
+  if (::ioctl(descriptor_, FIONREAD, &waiting) != 0 || waiting <= 0) return false;
+  constexpr unsigned char kAlert = 21;  // RFC 5246 6.2.1: type, version of two bytes, length of two
+  unsigned char head[5];
+  if (!tls_ || ::recv(descriptor_, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) != sizeof head) return true;
+  return head[0] != kAlert || waiting != 5 + (head[3] << 8 | head[4]);
 }
 
 void Socket::readable() {

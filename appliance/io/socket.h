@@ -11,7 +11,9 @@
 //
 // Handlers are called from loop context only: never from inside connect(), send(), close() or a destructor. The loop's
 // epoll watches the descriptor, level-triggered, from the first wait on: another wait costs no call, and what came
-// while nobody waited for it ends the watch until somebody does. Memory when idle and plain: this object; no buffer.
+// while nobody waited for it ends the watch until somebody does. Of a socket whose reading is paused that watch is for
+// the peer's end alone: a peer that is gone for good ends it at once, whatever it waits for here. Memory when idle and
+// plain: this object; no buffer.
 #pragma once
 
 #include <memory>
@@ -30,9 +32,8 @@ class Socket;
 
 /// A listener's part that its accepted sockets share with it.
 struct ListenerState {
-  port::ListenOptions options;
+  port::ListenOptions options;  // `live` is always there: accepted and not yet closed
   port::AcceptFn accept;
-  size_t live = 0;  // accepted and not yet closed
   bool stopped = false;
 };
 
@@ -126,6 +127,11 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void wait_writable();
   void watch();
   void set_watched(uint32_t events);
+  uint32_t wanted_events() const;
+  /// Open, and nobody reads it.
+  bool unread() const { return phase_ == Phase::open && paused_ && !waiting_readable_; }
+  void peer_seen_to_end(uint32_t events);
+  bool input_waits() const;
   void readable();
   void writable();
   void read_once();

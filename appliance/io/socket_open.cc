@@ -162,7 +162,6 @@ void set_stream_options(int descriptor) {
 
 void Socket::accepted(int descriptor, const tcp::endpoint& from, std::shared_ptr<ListenerState> listener) {
   descriptor_ = descriptor;
-  ++listener->live;
   listener_ = std::move(listener);
   peer_.address = address_text(from);
   peer_.accepted = steady_now();
@@ -350,7 +349,7 @@ void Socket::release() {
   if (output_) loop_.return_output(std::move(output_));
   if (websocket_ && websocket_->staged) loop_.return_output(std::move(websocket_->staged));
   if (!showing_) tail_ = {};
-  if (listener_) --listener_->live;
+  if (listener_) listener_->options.live->fetch_sub(1, std::memory_order_relaxed);
   listener_.reset();
 }
 

@@ -481,6 +481,146 @@ TEST(Tcp, a_paused_connection_is_shown_nothing_until_it_resumes) {
   EXPECT_EQ(there.data, "abc");
 }
 
+/// A raw client whose other end has read "a" and is read no more.
+struct PausedPeer {
+  explicit PausedPeer(IoLoop& loop_in, bool last_words = false)
+      : loop(loop_in),
+        server(loop_in, {}, [last_words](Recorder& r) { r.last_words = last_words; }),
+        client(server.at()) {
+    EXPECT_TRUE(loop.run_until([&] { return !server.clients.empty(); }, kTestBound));
+    client.send("a");
+    EXPECT_TRUE(loop.run_until([&] { return there().data == "a"; }, kTestBound));
+    there().connection->pause_reading(true);
+    turn();
+  }
+  Recorder& there() { return *server.clients[0]; }
+  /// Time for what is under way to be seen.
+  void turn() {
+    for (int i = 0; i < 20; ++i) {
+      bool turned = false;
+      loop.post([&] { turned = true; });
+      EXPECT_TRUE(loop.run_until([&] { return turned; }, kTestBound));
+    }
+  }
+  IoLoop& loop;
+  Server server;
+  RawClient client;
+};
+
+TEST(Paused, a_peer_that_breaks_the_connection_ends_it_at_once) {
+  for (const bool unread : {false, true}) {
+    IoLoop loop;
+    PausedPeer p(loop);
+    if (unread) p.client.send("bc");
+    p.turn();
+    p.client.reset();
+    PH_EXPECT_SOON(loop, p.there().closed.has_value());
+    EXPECT_EQ(p.there().closed->code, port::net_errors::reset);
+    EXPECT_EQ(p.there().data, "a") << "not shown to who does not read";
+    EXPECT_EQ(loop.counters().ended_unread.value(), 1u);
+  }
+}
+
+TEST(Paused, the_last_words_of_a_broken_connection_are_for_who_wants_them) {
+  IoLoop loop;
+  PausedPeer p(loop, true);
+  p.client.send("bc");
+  p.turn();
+  p.client.reset();
+  PH_EXPECT_SOON(loop, p.there().closed.has_value());
+  EXPECT_EQ(p.there().closed->code, port::net_errors::reset);
+  EXPECT_EQ(p.there().data, "abc");
+}
+
+TEST(Paused, the_last_words_are_one_buffer) {
+  IoLoop loop;
+  PausedPeer p(loop, true);
+  const std::string many(16 * 1024, 'x');
+  size_t sent = 0;
+  for (int i = 0; i < 100; ++i, sent += many.size()) {  // as far as the kernel takes it
+    p.client.send(many);
+    if (sent >= 2 * kReadBufferBytes) break;
+  }
+  p.client.reset();
+  PH_EXPECT_SOON(loop, p.there().closed.has_value());
+  EXPECT_LE(p.there().data.size(), kReadBufferBytes + 1);
+}
+
+TEST(Paused, an_orderly_end_with_nothing_left_to_read_is_the_end) {
+  for (const bool half : {false, true}) {
+    IoLoop loop;
+    PausedPeer p(loop);
+    half ? p.client.half_close() : p.client.close();
+    PH_EXPECT_SOON(loop, p.there().closed.has_value());
+    EXPECT_EQ(p.there().closed->code, port::net_errors::closed);
+  }
+}
+
+TEST(Paused, an_orderly_end_comes_behind_what_was_not_read_yet) {
+  IoLoop loop;
+  PausedPeer p(loop);
+  p.client.send("bcd");
+  p.client.close();
+  p.turn();
+  EXPECT_FALSE(p.there().closed) << "there is something to read";
+  EXPECT_EQ(p.there().data, "a");
+  p.there().connection->pause_reading(false);
+  PH_EXPECT_SOON(loop, p.there().closed.has_value());
+  EXPECT_EQ(p.there().data, "abcd");
+  EXPECT_EQ(p.there().closed->code, port::net_errors::closed);
+}
+
+TEST(Paused, an_end_that_waits_behind_unread_bytes_costs_no_turns_and_a_reset_still_ends_it) {
+  IoLoop loop;
+  PausedPeer p(loop);
+  p.client.send("bcd");
+  p.client.half_close();
+  p.turn();
+  const uint64_t turns = loop.counters().turns.value();
+  bool late = false;
+  auto timer = loop.make_timer();
+  timer->start(300ms, [&] { late = true; });
+  PH_EXPECT_SOON(loop, late);
+  EXPECT_LT(loop.counters().turns.value() - turns, 100u) << "the loop spins";
+  EXPECT_FALSE(p.there().closed);
+  p.client.reset();
+  PH_EXPECT_SOON(loop, p.there().closed.has_value());
+  EXPECT_EQ(p.there().closed->code, port::net_errors::reset);
+}
+
+TEST(Paused, from_the_first_moment_on_the_end_is_noticed) {
+  IoLoop loop;
+  Server server(loop, {}, [](Recorder& there) { there.at_open = [](port::Connection& c) { c.pause_reading(true); }; });
+  RawClient client(server.at());
+  PH_EXPECT_SOON(loop, !server.clients.empty() && server.clients[0]->opened);
+  client.close();
+  PH_EXPECT_SOON(loop, server.clients[0]->closed.has_value());
+}
+
+TEST(Paused, pausing_and_resuming_over_and_over_loses_nothing) {
+  IoLoop loop;
+  Server server(loop);
+  auto client = connected(loop, server);
+  Recorder& there = *server.clients[0];
+  std::string sent;
+  for (int i = 0; i < 200; ++i) {
+    there.connection->pause_reading(true);
+    const std::string part = noise(1 + static_cast<size_t>(i) * 37 % 5000, static_cast<uint64_t>(i));
+    client->connection->send_copy(part);
+    sent += part;
+    bool turned = false;
+    loop.post([&] { turned = true; });
+    PH_EXPECT_SOON(loop, turned);
+    there.connection->send_copy("back");  // writing goes on meanwhile
+    there.connection->pause_reading(false);
+    if (i % 3 == 0) {
+      PH_EXPECT_SOON(loop, there.data.size() == sent.size());
+    }
+  }
+  PH_EXPECT_SOON(loop, there.data.size() == sent.size() && client->data.size() == 800);
+  EXPECT_EQ(there.data, sent);
+}
+
 TEST(Tcp, one_connection_that_never_stops_sending_leaves_room_for_others) {
   IoLoop loop;
   Server server(loop);
@@ -512,6 +652,50 @@ TEST(Tcp, one_connection_that_never_stops_sending_leaves_room_for_others) {
   EXPECT_LE(largest, kReadBufferBytes) << "one buffer a connection and turn";
 }
 
+TEST(Tcp, of_many_to_write_the_later_ones_take_along_what_comes_meanwhile) {
+  constexpr size_t kMany = 150;
+  IoLoop loop;
+  Server server(loop);
+  std::vector<std::unique_ptr<Recorder>> readers;
+  for (size_t i = 0; i < kMany; ++i) readers.push_back(connected(loop, server));
+  auto writer = connected(loop, server);
+  auto to_all = [&](ByteView bytes) {
+    for (size_t i = 0; i < kMany; ++i) server.clients[i]->connection->send_copy(bytes);
+  };
+  server.clients.back()->at_data = [&](port::Connection& connection, ByteView bytes) {
+    to_all("second");
+    connection.send_copy("answer");
+    return port::Consumed{bytes.size(), 0};
+  };
+  const uint64_t before = loop.counters().writes.value();
+  writer->connection->send_copy("more");
+  to_all("first");
+  size_t had_before_answer = kMany;
+  writer->at_data = [&](port::Connection&, ByteView bytes) {
+    had_before_answer = static_cast<size_t>(std::ranges::count(readers, "firstsecond", &Recorder::data));
+    return port::Consumed{bytes.size(), 0};
+  };
+  PH_EXPECT_SOON(loop, std::ranges::all_of(readers, [](auto& r) { return r->data == "firstsecond"; }) &&
+                           had_before_answer < kMany);
+  EXPECT_LT(loop.counters().writes.value() - before, kMany * 2 - kMany / 3) << "most had both in one write";
+}
+
+TEST(Tcp, a_loop_that_stops_writes_to_all_first) {
+  IoLoop loop;
+  Server server(loop);
+  std::vector<std::unique_ptr<RawClient>> readers;
+  for (size_t i = 0; i < 100; ++i) {
+    readers.push_back(std::make_unique<RawClient>(server.at()));
+    PH_EXPECT_SOON(loop, server.clients.size() == i + 1);
+  }
+  loop.post([&] {
+    for (auto& client : server.clients) client->connection->send_copy("bye");
+    loop.stop();
+  });
+  loop.run();
+  for (auto& reader : readers) EXPECT_EQ(reader->receive(), "bye");
+}
+
 TEST(Listener, refuses_above_its_maximum_and_counts) {
   IoLoop loop;
   port::ListenOptions options;
@@ -526,6 +710,28 @@ TEST(Listener, refuses_above_its_maximum_and_counts) {
   one->connection->close(0ms);
   PH_EXPECT_SOON(loop, server.clients[0]->closed.has_value());
   auto four = connected(loop, server);
+  EXPECT_TRUE(four->opened);
+}
+
+TEST(Listener, shares_its_maximum_with_those_that_count_with_it) {
+  IoLoop loop;
+  port::ListenOptions options;
+  options.connections_max = 2;
+  options.live = std::make_shared<std::atomic<size_t>>(0);
+  Server first(loop, options);
+  Server second(loop, options);
+  auto one = connected(loop, first);
+  auto two = connected(loop, second);
+  for (const auto& at : {first.at(), second.at()}) {
+    Recorder over;
+    over.connection = loop.connect(at, {}, over);
+    PH_EXPECT_SOON(loop, over.closed.has_value());
+  }
+  EXPECT_EQ(loop.counters().refused_full.value(), 2u);
+  EXPECT_EQ(*options.live, 2u) << "what was refused counts no more";
+  one->connection->close(0ms);
+  PH_EXPECT_SOON(loop, first.clients[0]->closed.has_value());
+  auto four = connected(loop, second);
   EXPECT_TRUE(four->opened);
 }
 

@@ -35,6 +35,7 @@ class Recorder final : public port::ConnectionHandler {
     ++drained;
     if (at_drained) at_drained(self);
   }
+  bool hears_last_words() const override { return last_words; }
   void on_close(port::Connection&, const Error& why) override {
     EXPECT_FALSE(closed) << "on_close comes once";
     closed = why;
@@ -46,6 +47,7 @@ class Recorder final : public port::ConnectionHandler {
   int calls = 0;
   int drained = 0;
   bool opened = false;
+  bool last_words = false;
   std::optional<Error> closed;
   std::function<void(port::Connection&)> at_open;
   std::function<port::Consumed(port::Connection&, ByteView)> at_data;

@@ -116,6 +116,35 @@ TEST_F(Tls, both_sides_know_each_other_by_name) {
   EXPECT_EQ(loop.counters().handshakes.value(), 2u);
 }
 
+TEST_F(Tls, a_paused_connection_ends_with_its_peer_unless_there_is_something_to_read) {
+  for (const bool unread : {false, true}) {
+    IoLoop loop;
+    Server server(loop, listening(ours("server")));
+    Recorder client;
+    client.connection = loop.connect(server.at(), connecting(ours("client")), client);
+    client.connection->send_copy("a");
+    PH_EXPECT_SOON(loop, server.clients.size() == 1 && server.clients[0]->data == "a");
+    Recorder& there = *server.clients[0];
+    there.connection->pause_reading(true);
+    if (unread) client.connection->send_copy("bc");
+    bool late = false;
+    auto timer = loop.make_timer();
+    timer->start(50ms, [&] { late = true; });
+    PH_EXPECT_SOON(loop, late);
+    client.connection->close(1s);  // close_notify, and then FIN
+    if (unread) {
+      late = false;
+      timer->start(100ms, [&] { late = true; });
+      PH_EXPECT_SOON(loop, late);
+      EXPECT_FALSE(there.closed);
+      there.connection->pause_reading(false);
+    }
+    PH_EXPECT_SOON(loop, there.closed.has_value());
+    EXPECT_EQ(there.data, unread ? "abc" : "a");
+    EXPECT_EQ(there.closed->code, port::net_errors::closed);
+  }
+}
+
 TEST_F(Tls, checks_the_server_by_dns_name_and_by_address) {
   for (std::string name : {"server", "localhost", "127.0.0.1"}) {
     IoLoop loop;

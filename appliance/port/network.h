@@ -4,6 +4,7 @@
 // appends to a connection during one turn of the loop is written once, gathered, at the end of the turn.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -72,6 +73,9 @@ class ConnectionHandler {
   virtual Consumed on_data(Connection& connection, ByteView bytes) = 0;
   /// Called once when unsent_bytes() falls back below the low mark given to notify_below().
   virtual void on_drained(Connection&) {}
+  /// While reading is paused and the peer breaks the connection: whether what it had sent before is to be shown still,
+  /// at most one read buffer of it. Otherwise it is lost with the connection.
+  virtual bool hears_last_words() const { return false; }
   /// The last call; the connection must not be used after it. Also when connecting failed (then without on_open).
   /// An orderly end by the peer has code "net.closed".
   virtual void on_close(Connection& connection, const Error& why) = 0;
@@ -89,7 +93,8 @@ class Connection {
   virtual size_t unsent_bytes() const = 0;
   /// Calls on_drained once unsent_bytes() <= mark.
   virtual void notify_below(size_t mark) = 0;
-  /// Stops or resumes reading: back-pressure towards the peer.
+  /// Stops or resumes reading: back-pressure towards the peer. A connection that is not read ends all the same when the
+  /// peer breaks it, or ends it with nothing left to read; otherwise its end comes behind what it had sent.
   virtual void pause_reading(bool paused) = 0;
   /// Sends what is queued (for at most `linger`), then closes; on_close follows, never from inside this call.
   virtual void close(Duration linger = std::chrono::seconds(1)) = 0;
@@ -119,12 +124,13 @@ struct ConnectOptions {
 
 struct ListenOptions {
   std::shared_ptr<TlsContext> tls;
-  size_t connections_max = 10'000;  // more: accepted and closed at once, counted by the loop
-  bool reuse_port = false;          // one listening socket per worker
-  bool joins = false;               // with reuse_port: others of this process listen there already
-  size_t accepts_a_second = 0;      // more wait in the kernel's queue, where an attempt costs nothing; 0: no such bound
-  bool proxy_protocol = false;      // every connection begins with a PROXY header (version 1 or 2), before TLS
-  std::string websocket_path;       // not empty: WebSocket with a subprotocol of MQTT, at this path
+  size_t connections_max = 10'000;            // more: accepted and closed at once, counted by the loop
+  std::shared_ptr<std::atomic<size_t>> live;  // connections counted against it, together with other listeners; or null
+  bool reuse_port = false;                    // one listening socket per worker
+  bool joins = false;                         // with reuse_port: others of this process listen there already
+  size_t accepts_a_second = 0;  // more wait in the kernel's queue, where an attempt costs nothing; 0: no such bound
+  bool proxy_protocol = false;  // every connection begins with a PROXY header (version 1 or 2), before TLS
+  std::string websocket_path;   // not empty: WebSocket with a subprotocol of MQTT, at this path
   std::vector<std::string> websocket_origins;  // not empty: whose pages a browser may connect from; "*" within a label
   Duration open_timeout{};  // from accepting to on_open; zero: each part of it has the loop's bound, as it has anyway
   CertificateField certificate_field = CertificateField::common_name;

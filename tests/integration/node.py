@@ -8,7 +8,7 @@ import socket
 import subprocess
 
 from toml_text import document
-from waiting import wait_until
+from waiting import patience, wait_until
 
 READY = "posthouse_ready"
 MIB = 1024 * 1024
@@ -135,7 +135,7 @@ class Node:
         self.note_rss()
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(STOP_SECONDS)
+            code = self.process.wait(patience(STOP_SECONDS))
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} did not stop within {STOP_SECONDS} s:\n" + self.log()[-3000:]) from None
         self.process = None
@@ -189,7 +189,7 @@ class Node:
 
     def command(self, *arguments, seconds=30):
         return subprocess.run([str(self.program), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, timeout=seconds)
+                              stderr=subprocess.PIPE, text=True, timeout=patience(seconds))
 
     def route(self, name, target=None):
         """One row of status: the counters of a route and target."""

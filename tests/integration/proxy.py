@@ -3,6 +3,8 @@ import os
 import pathlib
 import subprocess
 
+from waiting import patience
+
 TREE = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -43,7 +45,7 @@ class DelayProxy:
     def end(self):
         if self.process:
             self.process.stdin.close()
-            self.process.wait(10)
+            self.process.wait(patience(10))
             self.process.stdout.close()
             self.process = None
 

@@ -15,7 +15,7 @@ import pytest
 
 from node import Node
 from packets import Mqtt
-from waiting import wait_until
+from waiting import patience, wait_until
 
 SECONDS = 20
 
@@ -48,7 +48,7 @@ def credentials(user):
 
 def pub(node, topic="t", user=None, version="311", qos=1, message="m", *more):
     done = subprocess.run(["mosquitto_pub", "-p", str(node.mqtt_port), "-V", version, "-t", topic, "-m", message, "-q", str(qos),
-                           *credentials(user), *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=SECONDS)
+                           *credentials(user), *more], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=patience(SECONDS))
     return done.returncode, done.stdout
 
 
@@ -202,7 +202,7 @@ def test_what_is_wrong_in_the_file_is_told_with_its_place(gateway):
 
 def cli(node, *arguments, code=0, stdin=None):
     verb = [str(node.program), *arguments, "--socket", str(node.folder / "api.sock")]
-    done = subprocess.run(verb, input=stdin if stdin is not None else "", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run(verb, input=stdin if stdin is not None else "", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=patience(60))
     assert done.returncode == code, (verb, done.returncode, done.stdout, done.stderr)
     return done.stdout if code == 0 else done.stderr
 

@@ -8,7 +8,7 @@ import link
 import pytest
 import readers
 import writers
-from waiting import wait_until
+from waiting import patience, wait_until
 
 # --- configuration (case A1)
 
@@ -133,7 +133,7 @@ def test_a_port_that_is_taken_is_told(net):
         holder.bind(("127.0.0.1", far.link_port))
         holder.listen()
         far.launch()
-        assert far.process.wait(10) != 0
+        assert far.process.wait(patience(10)) != 0
     assert str(far.link_port) in far.log() and re.search(r"(?i)in use|already", far.log())
     far.process = None
 
@@ -143,7 +143,7 @@ def test_a_directory_that_cannot_be_made_is_told(net):
     far.events_dir.rmdir()
     far.events_dir.write_text("a file\n")
     far.launch()
-    assert far.process.wait(10) != 0
+    assert far.process.wait(patience(10)) != 0
     assert str(far.events_dir) in far.log()
     far.process = None
 

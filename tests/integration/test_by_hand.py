@@ -3,7 +3,7 @@ import re
 import subprocess
 
 import readers
-from waiting import wait_until
+from waiting import patience, wait_until
 from writers import append
 
 
@@ -42,7 +42,7 @@ def test_a_message_appears_at_the_far_subscriber_and_in_its_files(net, tmp_path)
     try:
         wait_until(lambda: b"SUBACK" in (tmp_path / "got").read_bytes(), 10, "the subscription")
         subprocess.run(["mosquitto_pub", "-p", str(edge.mqtt_port), "-t", "sensors/a/temperature", "-m", "21.5", "-q", "1"],
-                       check=True, timeout=10)
+                       check=True, timeout=patience(10))
         wait_until(lambda: b"sensors/a/temperature 21.5\n" in (tmp_path / "got").read_bytes(), 10,
                    lambda: (tmp_path / "got").read_text())
         wait_until(lambda: readers.lines(far.events_dir, "sensors") == [b"21.5"], 10)
@@ -60,7 +60,7 @@ def test_a_publish_is_acknowledged_only_when_it_cannot_be_lost(net):
     relay.stop()
     for n in range(20):
         subprocess.run(["mosquitto_pub", "-p", str(edge.mqtt_port), "-t", "sensors/x", "-m", f"m{n}", "-q", "1"], check=True,
-                       timeout=10)
+                       timeout=patience(10))
         if n % 5 == 0:
             edge.kill()
             edge.start()

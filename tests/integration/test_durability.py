@@ -8,7 +8,7 @@ import subprocess
 
 import link
 import pytest
-from waiting import wait_until
+from waiting import patience, wait_until
 
 CALL = re.compile(r"^(?P<pid>\d+) (?P<text>.*)$")
 WRITES = r"(?:pwrite64|pwritev2?|write|writev)"
@@ -122,10 +122,10 @@ def test_puback_follows_the_spools_sync(net):
         {"name": "all", "to": ["next"]}, {"name": "pay", "topics": ["pay/#"], "to": ["next"]}])
     edge.start()  # no receiver: nothing but the spool is written
     publish = ["mosquitto_pub", "-p", str(edge.mqtt_port), "-t", "pay/1", "-q", "1", "-m"]
-    subprocess.run([*publish, "first"], check=True, timeout=10)
+    subprocess.run([*publish, "first"], check=True, timeout=patience(10))
     with Trace(edge) as trace:
         for n in range(5):
-            subprocess.run([*publish, f"m{n}"], check=True, timeout=10)
+            subprocess.run([*publish, f"m{n}"], check=True, timeout=patience(10))
     assert check_order(trace.calls, r"/spool/", PUBACK) == 5
     far.start()
     net.wait_drained()

@@ -8,7 +8,7 @@ import threading
 import pytest
 from mqtt_wire import CONNACK, connect_packet, open_tcp, read
 from test_access import clients_connected, gateway, mqtt, pub, refused, subscribe  # noqa: F401
-from waiting import wait_until
+from waiting import patience, wait_until
 
 SECONDS = 20
 
@@ -118,7 +118,7 @@ def test_no_answer_is_what_the_configuration_says(gateway, decider, on_failure):
 def publish_lines(node, topic, count, *more):
     lines = "".join(f"{i}\n" for i in range(count))
     done = subprocess.run(["mosquitto_pub", "-p", str(node.mqtt_port), "-t", topic, "-l", "-q", "1", *more], input=lines, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=patience(60))
     assert done.returncode == 0, done.stdout
 
 

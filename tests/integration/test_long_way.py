@@ -9,7 +9,7 @@ import pytest
 import readers
 import writers
 from proxy import DelayProxy, proxy_binary
-from waiting import holds_for, wait_until
+from waiting import holds_for, patience, wait_until
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "bench"))
 from long_way import link_stream, raw_stream  # noqa: E402
@@ -86,7 +86,7 @@ class TestLongWay:
         net.start()
         for n in range(12):
             done = subprocess.run(["mosquitto_pub", "-p", str(edge.mqtt_port), "-t", "pay/1", "-q", "1", "-m",
-                                   f"s {n} " + "x" * 400], timeout=20)
+                                   f"s {n} " + "x" * 400], timeout=patience(20))
             assert done.returncode == 0
         proxy.say("open")
         arrived = lambda: len(readers.lines(far.events_dir, "pay"))  # noqa: E731

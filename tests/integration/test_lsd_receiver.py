@@ -11,7 +11,7 @@ import time
 import lsd
 import pytest
 import readers
-from waiting import wait_until
+from waiting import patience, wait_until
 
 MIB = 1024 * 1024
 CAPTURED = bytes.fromhex("0000002b000000010a250a06636c69636b7310a2c6b205181222066669727374"
@@ -214,7 +214,7 @@ def test_no_answer_leaves_before_its_lines_are_synced(net):
                                                                       len(calls())):]), 10)
     finally:
         strace.send_signal(signal.SIGINT)
-        strace.wait(10)
+        strace.wait(patience(10))
     every = calls()
     written = max(i for i, one in enumerate(every) if "needle in" in one and "write" in one)
     synced = next(i for i, one in enumerate(every) if i > written and "sync" in one)

@@ -6,7 +6,7 @@ import pytest
 
 import packets as mqtt
 from packets import Mqtt
-from waiting import wait_until
+from waiting import patience, wait_until
 
 FILES = [{"name": "all", "to": ["files"]}]
 
@@ -113,7 +113,7 @@ def test_500_queued_and_a_half_done_qos_2(net):
 def test_retained_survive_and_expired_do_not(net, durability):
     node = broker(net, broker={"durability": durability})
     sent = subprocess.run(["mosquitto_pub", "-p", str(node.mqtt_port), "-V", "5", "-t", "r/short", "-m", "x", "-r", "-q", "1",
-                           "-D", "publish", "message-expiry-interval", "1"], check=True, timeout=30)
+                           "-D", "publish", "message-expiry-interval", "1"], check=True, timeout=patience(30))
     assert sent.returncode == 0
     expires = time.monotonic() + 1.5
     p = Mqtt(node.mqtt_port, "p", clean=True)

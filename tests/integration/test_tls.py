@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 from mqtt_wire import CONNACK, alive, client_context, connect_packet, open_tcp, open_tls, read, read_all, subscribe_packet
-from waiting import wait_until
+from waiting import patience, wait_until
 
 WAIT = 60
 
@@ -77,7 +77,7 @@ def publish(node, authority, *more, name=None):
     certificate = ["--cert", str(authority.folder / f"{name}.crt"), "--key", str(authority.folder / f"{name}.key")]
     done = subprocess.run(["mosquitto_pub", "-h", "127.0.0.1", "-p", str(node.mqtt_port), "--cafile", str(authority.ca),
                            "-t", "t", "-m", "x", "-q", "1", *(certificate if name else []), *more],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=WAIT)
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=patience(WAIT))
     return done.returncode == 0, done.stdout
 
 

@@ -2,6 +2,7 @@
 // deterministic and tell their inputs apart; nothing more.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <string>
 #include <utility>
@@ -17,6 +18,7 @@ class PlainCrypto final : public port::Crypto {
     return spread(hash, "hmac" + std::to_string(key.size()) + std::string(key), data);
   }
   std::string pbkdf2(port::Hash hash, ByteView password, ByteView salt, uint32_t iterations) const override {
+    ++slow_hashes;
     return spread(hash, std::to_string(iterations) + ":" + std::to_string(salt.size()) + std::string(salt), password);
   }
   bool verify_rsa(port::Hash hash, ByteView key, ByteView data, ByteView signature) const override {
@@ -26,6 +28,8 @@ class PlainCrypto final : public port::Crypto {
     return signature == hmac(hash, key, data);
   }
   std::string random(size_t count) const override { return std::string(count, 'r'); }
+
+  mutable std::atomic<size_t> slow_hashes = 0;  // calls of pbkdf2
 
  private:
   static std::string spread(port::Hash hash, std::string kind, ByteView data) {

@@ -171,12 +171,23 @@ struct Renew {
   SourceIndex source;
   StreamId stream;
 };
+/// Receivers hold the stream, and nothing from `from` on is anywhere but here. A source that can read it again takes it
+/// back: then say taken_back(). It hands out no more of it until Released.
+struct Parked {
+  SourceIndex source;
+  StreamId stream;
+  uint64_t from;
+};
+struct Released {
+  SourceIndex source;
+  StreamId stream;
+};
 /// A source that had no room has some again, or may begin: pull.
 struct Wanted {};
 }  // namespace effect
 using SenderEffect = std::variant<effect::Connect, effect::Disconnect, effect::Send, effect::WillUse, effect::Advanced,
                                   effect::FarAdvanced, effect::Rejected, effect::ReroutedUnasked, effect::Own,
-                                  effect::Renew, effect::Wanted>;
+                                  effect::Renew, effect::Parked, effect::Released, effect::Wanted>;
 
 enum class ReceiverState : uint8_t { idle, connecting, resuming, ready };
 struct ReceiverStatus {
@@ -224,6 +235,9 @@ class Sender {
 
   /// What ReroutedUnasked told of the stream is on disk.
   virtual void counted(SourceIndex source, StreamId stream, Instant now) = 0;
+
+  /// The source took back what Parked named: at once, before any other input.
+  virtual void taken_back(StreamId stream, uint64_t from, Instant now) = 0;
 
   /// What Own asked for is on disk.
   virtual void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) = 0;

@@ -96,19 +96,79 @@ size_t SenderCore::batch_bytes() const {
   return bytes;
 }
 
+/// Whether nobody takes the stream now that could; with a hash, whether one does not, as the rest waits behind that.
+bool SenderCore::is_held(const SenderQueue& s) const {
+  bool held = false, open = false;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    if (peers_[r].state != ReceiverState::ready) continue;
+    held |= s.use[r].held;
+    open |= !s.use[r].held;
+  }
+  return keys_ ? held : !open;
+}
+
 void SenderCore::count_parked() {
-  if (held_streams_.empty() && parked_ == 0) return;
+  if (held_streams_.empty() && parked_ == 0 && parked_streams_.empty()) return;
   parked_ = 0;
   for (SenderSource& source : sources_) source.parked = 0;
   for (StreamId id : held_streams_) {
-    const SenderQueue& s = streams_.at(id);
-    bool open = false;
-    for (size_t r = 0; r < peers_.size(); ++r)
-      if (peers_[r].state == ReceiverState::ready && !s.use[r].held) open = true;
-    if (open) continue;
+    SenderQueue& s = streams_.at(id);
+    if (!is_held(s)) continue;
     parked_ += s.pending_charge;
     sources_[s.source].parked += s.pending_charge;
+    park(s);
   }
+  for (auto it = parked_streams_.begin(); it != parked_streams_.end();) {
+    SenderQueue& s = streams_.at(*it++);
+    if (!held_streams_.contains(s.id) || !is_held(s)) release(s);
+  }
+}
+
+/// Offers the source to take back what is pending at the stream's end. A held stream would fill the window, one of
+/// several of a source as well as all of them.
+void SenderCore::park(SenderQueue& s) {
+  if (options_.strict ||
+      !std::ranges::any_of(peers_, [](const SenderPeer& p) { return p.state == ReceiverState::ready; }))
+    return;
+  uint64_t from = s.next;
+  for (auto it = s.batches.rbegin(); it != s.batches.rend(); ++it) {
+    const Flying& b = it->second;
+    if (!b.pending || !b.maybe.empty() || b.rejected_events > 0) break;
+    from = b.first;
+  }
+  if (s.parked_from == from) return;
+  s.parked_from = from;
+  parked_streams_.insert(s.id);
+  effects_.emplace_back(effect::Parked{s.source, s.id, from});
+}
+
+void SenderCore::release(SenderQueue& s) {
+  s.parked_from.reset();
+  parked_streams_.erase(s.id);
+  if (std::exchange(s.taken_back, false)) effects_.emplace_back(effect::Released{s.source, s.id});
+}
+
+void SenderCore::taken_back(StreamId stream, uint64_t from, Instant now) {
+  now_ = now;
+  SenderQueue* s = find(stream);
+  if (!s || s->parked_from != from) return;
+  s->taken_back = true;
+  for (auto it = s->batches.lower_bound(from); it != s->batches.end(); it = s->batches.erase(it)) {
+    Flying& b = it->second;
+    PH_ASSERT(b.pending && b.maybe.empty(), "what is taken back is nowhere");
+    no_longer_pending(b);
+    unfence(b);
+    unacked_events_ -= b.events;
+    unacked_bytes_ -= b.size;
+    charged_ -= b.charge();
+  }
+  s->next = from;
+  s->next_ordinal = s->batches.empty() ? 0 : s->batches.rbegin()->second.ordinal + 1;
+  if (s->stretched && !s->stretches()) {
+    s->stretched = false;
+    --sources_[s->source].stretched;
+  }
+  finish();
 }
 
 size_t SenderCore::room() const {

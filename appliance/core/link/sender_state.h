@@ -127,7 +127,9 @@ struct SenderQueue {
   bool active = false;                // in active_
   bool dirty = false;                 // in dirty_
   bool closing = false;
-  bool stretched = false;  // counted in its source's `stretched`
+  bool stretched = false;               // counted in its source's `stretched`
+  bool taken_back = false;              // its source waits for Released
+  std::optional<uint64_t> parked_from;  // as said to the source
   bool stretches() const { return batches.size() >= kSpanMax; }
 };
 
@@ -192,6 +194,7 @@ class SenderCore final : public Sender {
   void progressed(ReceiverIndex receiver, Instant now) override;
   void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
   void counted(SourceIndex source, StreamId stream, Instant now) override;
+  void taken_back(StreamId stream, uint64_t from, Instant now) override;
   void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) override;
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
@@ -280,6 +283,9 @@ class SenderCore final : public Sender {
   void say_need(ReceiverIndex r);
   void on(ReceiverIndex r, const Credit& credit);
   void count_parked();
+  bool is_held(const SenderQueue& s) const;
+  void park(SenderQueue& s);
+  void release(SenderQueue& s);
 
   // sender_resume.cc
   void connect(ReceiverIndex r);
@@ -344,6 +350,7 @@ class SenderCore final : public Sender {
   std::unique_ptr<Owners> owners_;
   uint64_t owners_epoch_ = 1;
   size_t parked_ = 0;
+  std::set<StreamId> parked_streams_;  // their sources were told
   std::vector<SenderEffect> effects_;
 };
 

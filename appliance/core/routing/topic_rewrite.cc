@@ -8,8 +8,19 @@
 namespace ph::routing {
 namespace {
 
+/// Different names stay different, and none can be read as more than one level, or as the begin of a `$` topic.
 void append_name(std::string& out, ByteView name) {
-  for (char c : name) out += c == '+' || c == '#' || c == '/' || c == '\0' ? '_' : c;
+  constexpr ByteView kHex = "0123456789ABCDEF";
+  for (size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    if (c != '+' && c != '#' && c != '/' && c != '%' && c != '\0' && (c != '$' || i > 0)) {
+      out += c;
+      continue;
+    }
+    out += '%';
+    out += kHex[static_cast<uint8_t>(c) >> 4];
+    out += kHex[static_cast<uint8_t>(c) & 15];
+  }
 }
 
 struct Captures {

@@ -19,7 +19,8 @@
 
 namespace ph::routing {
 
-/// Replaces %c and %u. Wildcards and '/' in the names become '_': a client must not choose a topic by its name.
+/// Replaces %c and %u. In the names '+', '#', '/' and '%', and '$' at the begin, become %2B, %23, %2F, %25 and %24: a
+/// client must not choose a topic by its name, nor share one with another name.
 std::string fill_client(ByteView text, ByteView client_id, ByteView username);
 
 struct RewriteRule {

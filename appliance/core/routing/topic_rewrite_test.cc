@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 namespace ph::routing {
 namespace {
 
@@ -17,7 +19,7 @@ TEST(TopicRewrite, fills_in_what_wildcards_stood_for) {
   EXPECT_EQ(publish("old/a/x/b/c"), "new/b/c/a");
   EXPECT_EQ(publish("old/a/x"), "new//a") << "# stands for nothing, too";
   EXPECT_EQ(publish("old/a/y"), "second") << "the first rule that matches";
-  EXPECT_EQ(publish("in"), "clients/c_1/u_/in") << "names cannot choose levels or wildcards";
+  EXPECT_EQ(publish("in"), "clients/c%2F1/u%2B/in") << "names cannot choose levels or wildcards";
   EXPECT_EQ(subscribe("in"), std::nullopt);
   EXPECT_EQ(subscribe("all/+/#"), "every/+/#");
   EXPECT_EQ(publish("all/a"), std::nullopt);
@@ -32,8 +34,21 @@ TEST(TopicRewrite, what_would_become_invalid_stays) {
   EXPECT_EQ(rewrite.apply(On::publish, "a/" + std::string(65'600, 'x'), "", ""), std::nullopt);
 }
 
+TEST(TopicRewrite, different_names_stay_different) {
+  std::set<std::string> made;
+  const std::vector<std::string> names = {"a/b",     "a_b",  "a+b",    "a#b",  "a%b", "a%2Fb",
+                                          "a%252Fb", "$SYS", "%24SYS", "_SYS", "ab",  ""};
+  for (const std::string& name : names) {
+    const std::string one = fill_client("%u/", "", name);
+    EXPECT_TRUE(made.insert(one).second) << name;
+    EXPECT_EQ(one.find('/'), one.size() - 1) << "one level";
+    EXPECT_EQ(one.find_first_of("+#$"), one.npos) << name;
+  }
+  EXPECT_EQ(fill_client("%u", "", "eve.smith@x_y-z$"), "eve.smith@x_y-z$") << "usual names stay what they were";
+}
+
 TEST(TopicRewrite, fills_client_and_user) {
-  EXPECT_EQ(fill_client("mp/%c/%u/%x%", "c#", "u/1"), "mp/c_/u_1/%x%");
+  EXPECT_EQ(fill_client("mp/%c/%u/%x%", "c#", "u/1"), "mp/c%23/u%2F1/%x%");
 }
 
 }  // namespace

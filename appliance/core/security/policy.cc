@@ -23,6 +23,7 @@ const std::vector<Rule>& default_rules() {
 Policy::Policy(PolicyData data) : data_(std::move(data)), bans_(data_.bans) {
   for (uint32_t i = 0; i < data_.rules.size(); ++i) {
     const Rule& rule = data_.rules[i];
+    asks_addresses_ = asks_addresses_ || rule.address;
     if (rule.username)
       by_username_[*rule.username].push_back(i);
     else if (rule.client_id)
@@ -30,6 +31,11 @@ Policy::Policy(PolicyData data) : data_(std::move(data)), bans_(data_.bans) {
     else
       general_.push_back(i);
   }
+}
+
+bool Policy::same_rules(const Policy& other) const {
+  return data_.rules == other.data_.rules && data_.default_rules == other.data_.default_rules &&
+         data_.no_match == other.data_.no_match;
 }
 
 const User* Policy::user(ByteView name) const {

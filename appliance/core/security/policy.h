@@ -50,6 +50,10 @@ class Policy {
   Permission no_match() const { return data_.no_match; }
   DenyAction deny_action() const { return data_.deny_action; }
   const PolicyData& data() const { return data_; }
+  /// Some rule is for clients of certain addresses.
+  bool asks_addresses() const { return asks_addresses_; }
+  /// Nobody may do more or less by the other one, if they have the same users.
+  bool same_rules(const Policy& other) const;
   /// The rules that concern this client, in order; those of `claims` stand before the default ones.
   std::vector<const Rule*> rules_of(const Identity& who, const std::vector<Rule>& claims) const;
 
@@ -59,6 +63,7 @@ class Policy {
   BanList bans_;
   std::vector<uint32_t> general_;  // places in data_.rules
   Index by_username_, by_client_id_;
+  bool asks_addresses_ = false;
 };
 using PolicyPtr = std::shared_ptr<const Policy>;
 

@@ -44,10 +44,13 @@ enum class Limit : uint8_t {
   topic_alias,      // PUBLISH with a higher one
   receive_maximum,  // PUBLISH while as many are not acknowledged, or await PUBREL
   delayed,          // PUBLISH to $delayed/ while as many wait
+  journal,          // clients not read from for a while, since the disk has not taken what they sent
+  wills,            // CONNECT with a will that does not fit beside those of all others
   count_
 };
 inline constexpr std::array<std::string_view, static_cast<size_t>(Limit::count_)> kLimitNames = {
-    "client_id", "sessions", "subscriptions", "topic_levels", "topic_alias", "receive_maximum", "delayed"};
+    "client_id",       "sessions", "subscriptions", "topic_levels", "topic_alias",
+    "receive_maximum", "delayed",  "journal",       "wills"};
 
 struct Counters {
   Counter connections;  // now
@@ -74,12 +77,14 @@ struct Counters {
   Counter publish_denied;  // PUBLISHes and wills that were not allowed
   Counter subscribe_denied;
   Counter http_unreachable;       // questions about a client that nobody answered
+  Counter abandoned;              // logins, and questions about access, whose client went before the answer
   Counter logins_expired;         // connections whose credentials were over
   Counter flapping;               // clients found to connect and disconnect all the time
   Counter connections_over_rate;  // closed at once: too many a second
   Counter throttled;              // times that reading from a client waited for its rate
   Counter overloads;              // times that a worker began to shed
   Counter delayed;                // now: messages for later
+  Counter will_bytes;             // now: of wills that wait
   std::array<Counter, static_cast<size_t>(Drop::count_)> drops;
   std::array<Counter, static_cast<size_t>(Limit::count_)> limits;
 

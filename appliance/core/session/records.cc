@@ -253,11 +253,23 @@ std::optional<RetainedRecord> decode_retained(ByteView value, const Clock& clock
   return out;
 }
 
+namespace {
+
+constexpr uint8_t kTapped = 1, kPublisherKnown = 2;  // flags of a message for later
+
+}  // namespace
+
 std::string encode(const DelayedRecord& record, const Clock& clock) {
   std::string out;
-  out.push_back(record.tapped ? 1 : 0);
+  const Publisher& from = record.publisher;
+  const bool known = !from.client_id.empty();
+  out.push_back(static_cast<char>((record.tapped ? kTapped : 0) | (known ? kPublisherKnown : 0)));
   put_fixed<int64_t>(out, clock.to_ms(record.due));
   put_varint(out, record.seconds);
+  if (!known) return out;
+  put_sized(out, from.client_id);
+  put_sized(out, from.owner);
+  put_sized(out, from.address);
   return out;
 }
 
@@ -267,8 +279,16 @@ std::optional<DelayedRecord> decode_delayed(ByteView value, const Clock& clock) 
   const auto flags = in.fixed<uint8_t>();
   const auto due = in.fixed<int64_t>();
   const uint64_t seconds = in.varint();
-  if (!in.ok() || !in.at_end() || flags > 1 || due < 0 || !fits<uint32_t>(seconds)) return std::nullopt;
-  out.tapped = flags == 1;
+  const bool known = (flags & kPublisherKnown) != 0;
+  if (known) {
+    out.publisher.client_id = in.sized(kTextMax);
+    out.publisher.owner = in.sized(kTextMax);
+    out.publisher.address = in.sized(kTextMax);
+  }
+  if (!in.ok() || !in.at_end() || flags > (kTapped | kPublisherKnown) || due < 0 || !fits<uint32_t>(seconds) ||
+      known == out.publisher.client_id.empty())
+    return std::nullopt;
+  out.tapped = (flags & kTapped) != 0;
   out.seconds = static_cast<uint32_t>(seconds);
   const int64_t left = due - to_unix_ms(clock.wall);
   const int64_t most = int64_t{out.seconds} * 1000;

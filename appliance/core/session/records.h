@@ -19,8 +19,10 @@
 //   m/e/ uid                 an ended session whose shared messages are still being handed on: as m/s/, which it
 //                            replaces
 //   m/x/ uid                 an ended session whose records are being erased: empty
-//   m/d/ number              message for later: byte flags (0 the tap has it), fixed i64 due (ms since 1970), varint
-//                            seconds that it was put off for
+//   m/d/ number              message for later: byte flags (0 the tap has it, 1 its publisher follows), fixed i64 due
+//   (ms
+//                            since 1970), varint seconds that it was put off for, of the publisher sized client id,
+//                            sized owner (as a session's), sized address
 //   m/m/ number              message: byte flags (0-1 QoS, 2 retain, 3 expires), fixed i64 received (ms since 1970; of
 //                            one for later: due), varint expiry in seconds (only if it expires), sized topic, sized
 //                            properties, the rest is the payload
@@ -111,10 +113,20 @@ struct EntryRecord {
   std::string shared;  // empty: none
 };
 
+/// Who sent a message that is published later: the rules of that time are asked about it.
+struct Publisher {
+  std::string client_id;  // empty: not known, it was stored by a version that did not keep it
+  std::string owner;      // as Session::owner()
+  std::string address;    // empty: not known
+  size_t bytes() const { return client_id.size() + owner.size() + address.size(); }
+  bool operator==(const Publisher&) const = default;
+};
+
 struct DelayedRecord {
   bool tapped = false;  // the event plane has it: only sessions do not
   Instant due{};
   uint32_t seconds = 0;  // between its PUBLISH and `due`
+  Publisher publisher;
 };
 
 struct RetainedRecord {

@@ -73,7 +73,9 @@ std::vector<Case> cases() {
       {"retained", encode_retained(99, a_message(), kClock),
        via([](ByteView v) { return decode_retained(v, kClock); },
            [](const auto& r) { return encode_retained(r.version, *r.message, kClock); })},
-      {"delayed", encode(DelayedRecord{true, kClock.now + 70s, 90}, kClock),
+      {"delayed", encode(DelayedRecord{true, kClock.now + 70s, 90, {}}, kClock),
+       via([](ByteView v) { return decode_delayed(v, kClock); }, [](const auto& r) { return encode(r, kClock); })},
+      {"delayed_of", encode(DelayedRecord{false, kClock.now + 70s, 90, {"c", "u\nm/", "10.0.0.1:7"}}, kClock),
        via([](ByteView v) { return decode_delayed(v, kClock); }, [](const auto& r) { return encode(r, kClock); })},
       {"number", encode_number(1ULL << 40), via(decode_number, encode_number)},
   };
@@ -127,7 +129,7 @@ TEST(SessionRecords, time_goes_on_while_nothing_runs) {
 
 // Due ones come at once, others when it was said; never later than they were put off for, whatever the clock says.
 TEST(SessionRecords, a_message_for_later_comes_in_its_time) {
-  const std::string bytes = encode(DelayedRecord{false, kClock.now + 70s, 90}, kClock);
+  const std::string bytes = encode(DelayedRecord{false, kClock.now + 70s, 90, {}}, kClock);
   const auto due = [&](Clock clock) { return decode_delayed(bytes, clock)->due - clock.now; };
   EXPECT_EQ(due({Instant(5s), kClock.wall + 30s}), 40s);
   EXPECT_EQ(due({Instant(5s), kClock.wall + 100s}), -30s);

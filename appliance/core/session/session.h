@@ -12,6 +12,7 @@
 // the entries' sequences, so that they are the same after a restart without having been written.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -63,6 +64,18 @@ struct Subscription {
   bool exclusive = false;  // the router's: nobody else may have this filter
   SharedKey shared;  // the router's: set while the session is a member of the group; place and slot are unused then
 };
+
+/// Session::owner(): user name and mountpoint in one text. Neither can hold a control character.
+struct Owner {
+  ByteView username, mountpoint;
+};
+inline std::string owner_of(ByteView username, ByteView mountpoint) {
+  return std::string(username).append("\n").append(mountpoint);
+}
+inline Owner owner_parts(ByteView owner) {
+  const size_t end = std::min(owner.find('\n'), owner.size());
+  return {owner.substr(0, end), owner.substr(std::min(end + 1, owner.size()))};
+}
 
 struct SharedMessage {
   MessagePtr message;

@@ -51,6 +51,21 @@ bool HostPort::is_loopback() const {
   return host == "localhost" || host == "::1" || is_loopback_v4(host);
 }
 
+bool HostPort::excludes(const HostPort& other) const {
+  if (port != other.port) return false;
+  if (host == other.host) return true;
+  const auto mine = security::parse_address(host), theirs = security::parse_address(other.host);
+  if (mine && theirs && *mine == *theirs) return true;
+  // IPv6's "every address" takes IPv4 along (io/listener.cc).
+  auto every = [](const HostPort& at, const std::optional<security::Address>& address) {
+    return at.host.empty() || (address && *address == security::Address{});
+  };
+  const auto any_v4 = security::parse_address("0.0.0.0");
+  auto every_v4 = [&](const std::optional<security::Address>& address) { return address && address == any_v4; };
+  if (every(*this, mine) || every(other, theirs)) return true;
+  return (every_v4(mine) && theirs && theirs->is_v4()) || (every_v4(theirs) && mine && mine->is_v4());
+}
+
 std::expected<HostPort, std::string> parse_host_port(std::string_view text, bool to_listen) {
   const std::string shown = "\"" + std::string(text.substr(0, 80)) + "\"";
   HostPort out;

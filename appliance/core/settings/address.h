@@ -15,6 +15,8 @@ struct HostPort {
   bool operator==(const HostPort&) const = default;
   /// 127.0.0.0/8, ::1 and the name localhost.
   bool is_loopback() const;
+  /// Whether the system lets nobody listen at both, as far as the texts tell: what a name stands for is not known here.
+  bool excludes(const HostPort& other) const;
 };
 
 /// On failure: what is wrong, for a person. Port 0 (the system chooses) is for listening only.

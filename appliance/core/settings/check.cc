@@ -1,8 +1,9 @@
 #include "core/settings/check.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "base/mask_overlap.h"
@@ -19,6 +20,7 @@ constexpr size_t kNameMax = 64;
 constexpr size_t kMasksMax = 10'000;
 constexpr size_t kTemplateMax = 4096;
 constexpr size_t kPathMax = 256;
+constexpr size_t kFolderMax = 3500;  // with what is made in it, under PATH_MAX
 constexpr size_t kPatternMax = 1024;
 
 /// Letters, digits, '.', '_', '-', first a letter or digit: safe as a file name, a store key and a label.
@@ -99,6 +101,13 @@ class Check {
     absolute(s_.api.socket, at.place("socket"), "api.socket");
     if (s_.api.socket.size() > kSocketPathMax)
       out_.error(at.place("socket"), "`api.socket` is longer than " + std::to_string(kSocketPathMax) + " bytes");
+    const std::pair<const char*, std::string> folders[] = {{"node.data_dir", s_.node.data_dir},
+                                                           {"agent.dir", s_.agent ? s_.agent->dir : ""},
+                                                           {"receiver.dir", s_.receiver ? s_.receiver->dir : ""}};
+    for (const auto& [key, folder] : folders)
+      if (overlaps(folder, s_.api.socket) && within(folder, s_.api.socket))
+        out_.error(at.place("socket"), "`api.socket` is where the folder " + std::string(key) + " is",
+                   "name a file, in that folder for example");
   }
   /// Methods that are asked for by name and have nothing to go by.
   void methods() {
@@ -150,12 +159,11 @@ class Check {
   }
   static std::string pattern_fault(const std::string& text) {
     if (text.size() > kPatternMax) return "longer than " + std::to_string(kPatternMax) + " bytes";
-    try {
-      const std::regex tried(text, std::regex::ECMAScript | std::regex_constants::__polynomial);  // as the agent has it
-      return std::regex_search("", tried) && !text.empty() ? "it matches every line" : "";
-    } catch (const std::regex_error& e) {
-      return e.what();
-    }
+    RE2::Options options(RE2::Latin1);  // as the agent has it
+    options.set_log_errors(false);
+    const RE2 tried(text, options);
+    if (!tried.ok()) return tried.error();
+    return RE2::FullMatch("", tried) && !text.empty() ? "it matches every line" : "";
   }
   void receiver() {
     if (!s_.receiver) return;
@@ -188,6 +196,7 @@ class Check {
       if (l.name.empty()) l.name = l.bind;
       if (at.has("name")) name(l.name, at.place("name"), "listener.name");
       unique(names, l.name, at.has("name") ? at.place("name") : at.place("bind"), "listener");
+      mountpoint(l.mountpoint, at.place("mountpoint"));
       if (!l.mountpoint.empty() && (!mqtt::utf8_valid(l.mountpoint) || !mqtt::topic_valid(l.mountpoint) ||
                                     l.mountpoint.starts_with('$') || l.mountpoint.size() > 1024))
         out_.error(at.place("mountpoint"), in_quotes(l.mountpoint) + " cannot stand in front of topics",
@@ -208,6 +217,25 @@ class Check {
       if (l.certificate_as != CertificateAs::none && !l.tls)
         out_.error(at.place("certificate_as"), "`certificate_as` needs `tls = true`",
                    "without TLS nobody shows a certificate");
+    }
+  }
+  /// Two names must not make one mountpoint, nor one that another begins with: they would share their topics.
+  void mountpoint(const std::string& text, Place place) {
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      const size_t slash = rest.find('/');
+      const std::string_view level = rest.substr(0, slash);
+      size_t names = 0;
+      for (const std::string_view name : {"%c", "%u"})
+        for (size_t i = level.find(name); i != level.npos; i = level.find(name, i + 1)) ++names;
+      if (names > 1)
+        out_.error(place, "`mountpoint` has two names in one level of " + in_quotes(text.substr(0, 80)),
+                   "put a / between them: else \"ab\" and \"c\" make the same as \"a\" and \"bc\"");
+      if (names > 0 && slash == rest.npos)
+        out_.error(place, "`mountpoint` ends with a name: " + in_quotes(text.substr(0, 80)),
+                   "put a / behind it: else client \"a\" reaches topics of client \"ab\"");
+      if (slash == rest.npos) break;
+      rest.remove_prefix(slash + 1);
     }
   }
   void websocket(const Listener& l, const At& at) {
@@ -497,7 +525,7 @@ class Check {
         out_.error(place, "`" + std::string(key) + "` is empty");
       return;
     }
-    if (path[0] != '/' || path.find('\0') != path.npos || path.size() > 4000)
+    if (path[0] != '/' || path.find('\0') != path.npos || path.size() > kFolderMax)
       out_.error(place, "`" + std::string(key) + "` must be an absolute path");
     else
       path = plain(path);
@@ -553,9 +581,22 @@ class Check {
       out_.error(place, "`" + std::string(key) + "`: " + parsed.error());
       return std::nullopt;
     }
-    if (to_listen && parsed->port != 0)
-      unique(bound_, parsed->host + " port " + std::to_string(parsed->port), place, "listener at");
+    if (to_listen && parsed->port != 0) bound(*parsed, place);
     return *parsed;
+  }
+  /// The system lets one listen at a port of an address, and nobody beside him who listens at all addresses.
+  void bound(const HostPort& at, Place place) {
+    for (const auto& [other, where] : bound_) {
+      if (!at.excludes(other)) continue;
+      const bool same = at == other;
+      out_.error(place,
+                 std::string(same ? "a second listener at " : "this cannot listen beside ") +
+                     in_quotes(other.host + ":" + std::to_string(other.port)),
+                 (same ? "the first is at line " : "which is at line ") + std::to_string(where.line) +
+                     (same ? "" : ": one of them is for all addresses, with the port of the other"));
+      break;
+    }
+    bound_.emplace_back(at, place);
   }
   /// For a protocol without TLS: beyond loopback only by explicit choice.
   void plain_only(bool insecure, const std::vector<std::string>& addresses, Place place, std::string_view key) {
@@ -589,7 +630,7 @@ class Check {
   const std::string& hostname_;
   Diagnostics& out_;
   std::map<std::string, Place> route_names_;
-  std::map<std::string, Place> bound_;
+  std::vector<std::pair<HostPort, Place>> bound_;
   std::set<std::string> used_;
 };
 

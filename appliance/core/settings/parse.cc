@@ -21,9 +21,8 @@ std::string Outcome::to_string(std::string_view file) const {
 
 namespace {
 
-/// The files named in strings of a table.
-void add_files(const Value& root, std::string_view path,
-               std::initializer_list<std::pair<std::string_view, NamedFile::Kind>> keys, std::vector<NamedFile>& to) {
+/// The table at a dotted path; null: it is not there.
+const Value* table_at(const Value& root, std::string_view path) {
   const Value* table = &root;
   while (table && !path.empty()) {
     const size_t dot = path.find('.');
@@ -31,6 +30,13 @@ void add_files(const Value& root, std::string_view path,
     table = e ? &e->value : nullptr;
     path = dot == path.npos ? std::string_view() : path.substr(dot + 1);
   }
+  return table;
+}
+
+/// The files named in strings of a table.
+void add_files(const Value& root, std::string_view path,
+               std::initializer_list<std::pair<std::string_view, NamedFile::Kind>> keys, std::vector<NamedFile>& to) {
+  const Value* table = table_at(root, path);
   if (!table) return;
   for (const auto& [key, kind] : keys)
     if (const Entry* e = table->find(key); e && e->value.is(Value::Kind::string) && !e->value.text.empty())
@@ -52,6 +58,25 @@ std::vector<NamedFile> named_files(const Value& root) {
   return out;
 }
 
+std::vector<NamedPlace> named_places(const Value& root) {
+  using Kind = NamedPlace::Kind;
+  std::vector<NamedPlace> out;
+  auto add = [&](const Value* table, std::string_view name, std::string_view key, Kind kind) {
+    if (const Entry* e = table ? table->find(key) : nullptr; e && e->value.is(Value::Kind::string))
+      out.push_back({kind, std::string(name).append(".").append(key), e->value.text, e->value.place});
+  };
+  add(table_at(root, "node"), "node", "data_dir", Kind::state);
+  add(table_at(root, "api"), "api", "socket", Kind::socket);
+  add(table_at(root, "agent"), "agent", "dir", Kind::folder);
+  const Value* receiver = table_at(root, "receiver");
+  add(receiver, "receiver", "dir", Kind::folder);
+  add(receiver, "receiver", "link", Kind::address);
+  add(receiver, "receiver", "lsd", Kind::address);
+  if (const Value* listeners = table_at(root, "listener"))
+    for (const Value& row : listeners->items) add(&row, "listener", "bind", Kind::address);
+  return out;
+}
+
 }  // namespace
 
 Outcome parse(std::string_view text, const std::string& hostname) {
@@ -64,6 +89,7 @@ Outcome parse(std::string_view text, const std::string& hostname) {
   if (diagnostics.errors() == 0) out.settings = std::move(settings);
   out.diagnostics = diagnostics.take();
   out.files = named_files(root);
+  out.places = named_places(root);
   return out;
 }
 

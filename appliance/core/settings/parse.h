@@ -19,10 +19,20 @@ struct NamedFile {
   Place place;
 };
 
+/// A place outside of the text that the node takes at start. What was not written has none.
+struct NamedPlace {
+  enum class Kind : uint8_t { state, folder, socket, address };  // data_dir; others; of the API; to listen at
+  Kind kind = Kind::state;
+  std::string key;
+  std::string text;  // path, or "host:port"
+  Place place;
+};
+
 struct Outcome {
   std::optional<Settings> settings;     // only if there is no error
   std::vector<Diagnostic> diagnostics;  // errors and warnings, by place
   std::vector<NamedFile> files;
+  std::vector<NamedPlace> places;
 
   size_t errors() const;
   /// One line each, "file:line:column: error: message; hint".

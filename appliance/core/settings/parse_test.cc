@@ -286,6 +286,53 @@ qos = 3
                                HasSubstr("f:11:10: error: `filter` is no topic filter"), HasSubstr("f:12:7: error: ")));
 }
 
+TEST(Parse, a_mountpoint_gives_each_name_topics_of_its_own) {
+  const auto of = [](const std::string& mountpoint) {
+    return complaints("[[listener]]\nbind = \"127.0.0.1:1883\"\nmountpoint = \"" + mountpoint + "\"\n");
+  };
+  for (const char* good : {"a", "a/", "%u/", "t/%u/%c/", "t-%u/x", "%u.x/y/%c-z/", "100%/"})
+    EXPECT_THAT(of(good), IsEmpty()) << good;
+  for (const char* bad : {"%u", "t/%c", "t/x-%u-y"})
+    EXPECT_THAT(of(bad), ElementsAre(HasSubstr("f:3:14: error: `mountpoint` ends with a name"))) << bad;
+  for (const char* bad : {"%u%c/", "a/%u-%c/", "%c.%c/"})
+    EXPECT_THAT(of(bad), ElementsAre(HasSubstr("f:3:14: error: `mountpoint` has two names in one level"))) << bad;
+}
+
+TEST(Parse, addresses_that_exclude_each_other_are_told_of_all_at_once) {
+  const auto of = [](const std::vector<std::string>& binds) {
+    std::string text;
+    for (const auto& b : binds) text += "[[listener]]\nbind = \"" + b + "\"\n";
+    return complaints(text);
+  };
+  const std::vector<std::vector<std::string>> fine = {{"127.0.0.1:1", "0.0.0.0:2"}, {"127.0.0.1:1", "127.0.0.2:1"},
+                                                      {"127.0.0.1:1", "[::1]:1"},   {"0.0.0.0:1", "[fe80::1]:1"},
+                                                      {"127.0.0.1:0", "0.0.0.0:0"}, {"0.0.0.0:1", "localhost:1"}};
+  for (const auto& binds : fine) EXPECT_THAT(of(binds), IsEmpty()) << binds[0] << " " << binds[1];
+  const std::vector<std::vector<std::string>> bad = {
+      {"127.0.0.1:1", "0.0.0.0:1"}, {"0.0.0.0:1", "127.0.0.1:1"},
+      {"[::]:1", "10.0.0.1:1"},     {"*:1", "[::1]:1"},
+      {"*:1", "0.0.0.0:1"},         {"[::]:1", "localhost:1"},
+      {"[::1]:1", "[0:0:0::1]:1"},  {"127.0.0.1:1", "[::ffff:127.0.0.1]:1"}};
+  for (const auto& binds : bad)
+    EXPECT_THAT(of(binds), ElementsAre(HasSubstr("f:4:8: error: "))) << binds[0] << " " << binds[1];
+  EXPECT_THAT(of({"*:1", "127.0.0.1:1", "*:2", "127.0.0.1:2"}),
+              ElementsAre(HasSubstr("f:4:8: error: this cannot listen beside \":1\"; which is at line 2"),
+                          HasSubstr("f:8:8: error: this cannot listen beside \":2\"; which is at line 6")));
+  EXPECT_THAT(
+      complaints(
+          "[[listener]]\nbind = \"127.0.0.1:1\"\n[receiver]\nlink = \"*:1\"\ninsecure_plain = true\n[[route]]\nname = "
+          "\"r\"\nto = [\"files\"]\n"),
+      testing::Contains(HasSubstr("error: this cannot listen beside")));
+}
+
+TEST(Parse, the_socket_of_the_api_is_no_folder) {
+  EXPECT_THAT(complaints("[node]\ndata_dir = \"/a/b\"\n[api]\nsocket = \"/a/b\"\n"),
+              ElementsAre(HasSubstr("f:4:10: error: `api.socket` is where the folder node.data_dir is")));
+  EXPECT_THAT(complaints("[node]\ndata_dir = \"/a/b/c\"\n[api]\nsocket = \"/a/b\"\n"),
+              ElementsAre(HasSubstr("f:4:10: error: ")));
+  EXPECT_THAT(complaints("[node]\ndata_dir = \"/a/b\"\n[api]\nsocket = \"/a/b/api.sock\"\n"), IsEmpty());
+}
+
 TEST(Parse, a_default_route_is_needed_as_soon_as_events_come_in) {
   EXPECT_THAT(complaints("[agent]\ndir = \"/s\"\n"),
               ElementsAre(HasSubstr("f:1:1: error: [agent] needs a default route")));
@@ -419,6 +466,8 @@ TEST(Parse, a_rate_by_the_hour_of_the_day) {
   EXPECT_THAT(complaints(with("{ \"8-18\" = \"1MiB/s\" }")), ElementsAre(HasSubstr("has no hours `8-18`")));
   EXPECT_THAT(complaints(with("{ \"08:00-18:00\" = \"1MiB/s\", \"17:00-19:00\" = \"off\" }")),
               ElementsAre(HasSubstr("two things for the same hours")));
+  for (const char* zero : {"\"0B/s\"", "{ \"08:00-18:00\" = \"0MiB/s\" }", "{ default = \"0B/s\" }"})
+    EXPECT_THAT(complaints(with(zero)), ElementsAre(HasSubstr("`rate` is 0; write \"off\" to send nothing")));
 }
 
 TEST(Parse, a_hash_is_checked_where_it_is_configured) {

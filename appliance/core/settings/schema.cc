@@ -82,11 +82,11 @@ const Table<AgentCategory>& agent_category_table() {
               "mode", &AgentCategory::mode, {{"spool", AgentMode::spool}, {"tail", AgentMode::tail}},
               "Instead of agent.mode.")
               .like("\"tail\""),
-          text(
-              "multiline_start", &AgentCategory::multiline_start,
-              "Regular expression (ECMAScript) that the first line of an event matches at its beginning; lines that do "
-              "not belong to the event before. It becomes one line, with newlines as \\n and backslashes as \\\\. "
-              "Default: every line is an event.")
+          text("multiline_start", &AgentCategory::multiline_start,
+               "Regular expression (RE2, over bytes) that the first line of an event matches at its beginning; lines "
+               "that do "
+               "not belong to the event before. It becomes one line, with newlines as \\n and backslashes as \\\\. "
+               "Default: every line is an event.")
               .like("'\\d{4}-\\d\\d-\\d\\d '"),
           integer("multiline_lines", &AgentCategory::multiline_lines, 1, 100'000, "Longest event, in lines."),
           size("multiline_bytes", &AgentCategory::multiline_bytes, 1_KiB, 256_KiB, "Longest event, in bytes."),
@@ -432,7 +432,8 @@ const Table<Listener>& listener_table() {
               "allow_anonymous", &Listener::allow_anonymous,
               "Whether clients without a user name are let in. Default: on loopback only, and not with proxy_protocol.")
               .like("true"),
-          integer("connections_max", &Listener::connections_max, 1, 1'000'000, "More are refused."),
+          integer("connections_max", &Listener::connections_max, 1, 1'000'000,
+                  "Of all workers together. More are refused."),
           methods_key<Listener>("authn", &Listener::authn, "Instead of broker.authn.order."),
           choice<Listener, CertificateAs, CertificateAs>(
               "certificate_as", &Listener::certificate_as,

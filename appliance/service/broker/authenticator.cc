@@ -21,11 +21,28 @@ Authenticator::Authenticator(const BrokerOptions& options, port::Loop& loop, por
   if (crypto_) secret_ = crypto_->random(32);
 }
 
-void Authenticator::check(Login login, Done done) {
+void Authenticator::check(uint64_t connection, Login login, Done done) {
   auto attempt = std::make_shared<Attempt>();
+  attempt->connection = connection;
   attempt->login = std::move(login);
   attempt->done = std::move(done);
+  attempts_.emplace(connection, attempt);
   go_on(attempt);
+}
+
+void Authenticator::cancel(uint64_t connection) {
+  const auto node = attempts_.extract(connection);
+  if (node.empty()) return;
+  Attempt& attempt = *node.mapped();
+  attempt.gone = true;
+  attempt.done = nullptr;
+  if (attempt.question) http_.take_back(attempt.question);
+  counters_.abandoned.add();
+}
+
+void Authenticator::answer(const AttemptPtr& attempt, Verdict verdict) {
+  attempts_.erase(attempt->connection);
+  attempt->done(std::move(verdict));
 }
 
 const std::vector<AuthMethod>& Authenticator::order(size_t listener) const {
@@ -67,14 +84,14 @@ void Authenticator::nobody_knows(const AttemptPtr& attempt) {
     return refuse(attempt,
                   attempt->unreachable ? ReasonCode::server_unavailable : ReasonCode::bad_user_name_or_password);
   if (!options_.anonymous_allowed(login.listener, login.peer)) return refuse(attempt, ReasonCode::not_authorized);
-  attempt->done({});
+  answer(attempt, {});
 }
 
 void Authenticator::refuse(const AttemptPtr& attempt, ReasonCode reason) {
   counters_.logins_failed.add();
   Verdict verdict;
   verdict.reason = reason;
-  attempt->done(std::move(verdict));
+  answer(attempt, std::move(verdict));
 }
 
 bool Authenticator::try_certificate(const AttemptPtr& attempt) {
@@ -89,7 +106,7 @@ bool Authenticator::try_certificate(const AttemptPtr& attempt) {
   if (login.certificate_name.size() > options_.channel.client_id_max) return true;
   Verdict verdict;
   verdict.client_id = login.certificate_name;
-  attempt->done(std::move(verdict));
+  answer(attempt, std::move(verdict));
   return false;
 }
 
@@ -107,7 +124,7 @@ void Authenticator::accept_name(const AttemptPtr& attempt, const std::string& us
   const security::User* user = policy_ ? policy_->user(username) : nullptr;
   verdict.superuser = user && user->superuser;
   verdict.local_user = user != nullptr;
-  attempt->done(std::move(verdict));
+  answer(attempt, std::move(verdict));
 }
 
 // --- users
@@ -146,11 +163,17 @@ bool Authenticator::try_users(const AttemptPtr& attempt) {
 }
 
 void Authenticator::run_job(const AttemptPtr& attempt, port::Task job, port::Task done) {
-  if (options_.security.jobs->run(std::move(job), loop_, std::move(done))) return;
+  port::Task unless_gone = [attempt, job = std::move(job)]() mutable {
+    if (!attempt->gone) job();
+  };
+  port::Task then = [attempt, done = std::move(done)]() mutable {
+    if (!attempt->gone) done();
+  };
+  if (options_.security.jobs->run(std::move(unless_gone), loop_, std::move(then))) return;
   counters_.connects_shed.add();
   Verdict busy;
   busy.reason = ReasonCode::server_busy;
-  attempt->done(std::move(busy));
+  answer(attempt, std::move(busy));
 }
 
 // --- HTTP
@@ -164,18 +187,19 @@ bool Authenticator::try_http(const AttemptPtr& attempt) {
   const std::string question =
       security::http_question(login.client_id, login.username, login.password,
                               address ? address->to_string() : login.peer, login.certificate_name);
-  const bool asked = http_.ask(
+  attempt->question = http_.ask(
       options, question, [this, attempt](security::HttpVerdict verdict) { on_http(attempt, std::move(verdict)); });
-  if (asked) return false;
+  if (attempt->question) return false;
   counters_.connects_shed.add();
   Verdict busy;
   busy.reason = ReasonCode::server_busy;
-  attempt->done(std::move(busy));
+  answer(attempt, std::move(busy));
   return false;
 }
 
 void Authenticator::on_http(const AttemptPtr& attempt, security::HttpVerdict verdict) {
   using Result = security::HttpVerdict::Result;
+  attempt->question = 0;
   if (verdict.result == Result::deny) return refuse(attempt, ReasonCode::bad_user_name_or_password);
   if (verdict.result != Result::allow) {
     if (verdict.result == Result::unreachable) {
@@ -188,7 +212,7 @@ void Authenticator::on_http(const AttemptPtr& attempt, security::HttpVerdict ver
   out.username = attempt->login.username;
   out.superuser = verdict.superuser;
   out.claims = std::move(verdict.rules);
-  attempt->done(std::move(out));
+  answer(attempt, std::move(out));
 }
 
 // --- tokens
@@ -227,7 +251,7 @@ void Authenticator::finish_jwt(const AttemptPtr& attempt, security::Jwt token, b
   verdict.username = std::move(token.username);
   verdict.claims = std::move(token.rules);
   if (token.expires) verdict.expires = at(*token.expires);
-  attempt->done(std::move(verdict));
+  answer(attempt, std::move(verdict));
 }
 
 void Authenticator::accept_user(const AttemptPtr& attempt, const security::User& user) {
@@ -235,7 +259,7 @@ void Authenticator::accept_user(const AttemptPtr& attempt, const security::User&
   verdict.username = attempt->login.username;
   verdict.superuser = user.superuser;
   verdict.local_user = true;
-  attempt->done(std::move(verdict));
+  answer(attempt, std::move(verdict));
 }
 
 void Authenticator::remember(const std::string& username, const std::string& password,

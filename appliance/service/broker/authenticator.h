@@ -6,10 +6,12 @@
 // user name is not believed.
 //
 // Bounds: the pool's queue; a CONNECT that finds it full is refused with 0x89 and counted. A client has one login at a
-// time. Passwords that were verified are remembered as a keyed digest (kVerifiedMax users), so that clients that come
-// back all at once cost one hash each and no PBKDF2.
+// time, and one that goes takes it along: its question to a server is taken back, its password is not hashed any more.
+// Passwords that were verified are remembered as a keyed digest (kVerifiedMax users), so that clients that come back
+// all at once cost one hash each and no PBKDF2.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -52,22 +54,31 @@ class Authenticator {
 
   Authenticator(const BrokerOptions& options, port::Loop& loop, port::Network& network, session::Counters& counters);
 
-  /// `done` runs once on the loop, now or later; never if the pool ends before.
-  void check(Login login, Done done);
+  /// `done` runs once on the loop, now or later; never if the pool ends before, or after cancel() of the connection.
+  void check(uint64_t connection, Login login, Done done);
+  /// The client has gone.
+  void cancel(uint64_t connection);
   void set_policy(security::PolicyPtr policy) { policy_ = std::move(policy); }
   void set_tokens(TokenOptionsPtr tokens) { tokens_ = std::move(tokens); }
   /// Whether this listener's clients may be users of the policy.
   bool uses_users(size_t listener) const;
+  /// Whether there are clients whose rights come with their credentials, from a token or a server.
+  bool rights_from_others() const {
+    return (tokens_ && !tokens_->keys.empty()) || !options_.security.http.endpoint.host.empty();
+  }
   /// Random bytes of this worker, for digests that nobody else can make.
   const std::string& secret() const { return secret_; }
 
  private:
   struct Attempt {
+    uint64_t connection = 0;
     Login login;
     Done done;
-    size_t next = 0;           // method
-    bool unreachable = false;  // who could have known did not answer
-    bool any_knew = false;     // a method could have known the client
+    uint64_t question = 0;          // to an HTTP server, while it is open
+    std::atomic<bool> gone{false};  // the client is
+    size_t next = 0;                // method
+    bool unreachable = false;       // who could have known did not answer
+    bool any_knew = false;          // a method could have known the client
   };
   using AttemptPtr = std::shared_ptr<Attempt>;
   struct Verified {
@@ -89,6 +100,7 @@ class Authenticator {
   void finish_jwt(const AttemptPtr& attempt, security::Jwt token, bool right);
   /// Runs `job` on the pool, then `done` here; refuses the login as busy when the pool is full.
   void run_job(const AttemptPtr& attempt, port::Task job, port::Task done);
+  void answer(const AttemptPtr& attempt, Verdict verdict);
   void nobody_knows(const AttemptPtr& attempt);
   void accept_user(const AttemptPtr& attempt, const security::User& user);
   void refuse(const AttemptPtr& attempt, mqtt::ReasonCode reason);
@@ -103,6 +115,7 @@ class Authenticator {
   TokenOptionsPtr tokens_;
   std::string secret_;  // of the verified passwords' digests
   std::unordered_map<std::string, Verified> verified_;
+  std::unordered_map<uint64_t, AttemptPtr> attempts_;  // that have no answer yet, by connection
 };
 
 }  // namespace ph::broker

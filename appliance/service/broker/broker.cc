@@ -49,6 +49,7 @@ Result<> Broker::start() {
   for (auto& w : workers_) {
     w->start_ticking();
     w->start_sys();
+    w->start_reviewing();
   }
   return {};
 }

@@ -40,12 +40,13 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   bool local_user = false;                   // it is the policy's user of that name, and goes with it
   std::unique_ptr<ScramExchange> scram;      // an enhanced authentication at work
   std::unique_ptr<Decisions> decisions;      // of an HTTP server about its packets; null: none was asked
-  std::unique_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
+  std::shared_ptr<security::Access> access;  // what it may do; null: everything, or not yet let in
 
   // port::ConnectionHandler
   void on_open(port::Connection&) override {}
   port::Consumed on_data(port::Connection&, ByteView bytes) override;
   void on_drained(port::Connection&) override;
+  bool hears_last_words() const override { return true; }  // its DISCONNECT may be among them
   void on_close(port::Connection&, const Error& why) override;
 
   // session::ChannelHost

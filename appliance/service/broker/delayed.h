@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/time.h"
-#include "core/session/message.h"
+#include "core/session/records.h"
 
 namespace ph::broker {
 
@@ -25,19 +25,21 @@ class DelayedStore {
     session::MessagePtr message;
     uint32_t seconds = 0;  // that it was put off for
     bool tapped = false;   // the event plane has it already
+    session::Publisher publisher;
+    size_t bytes() const { return message->bytes() + publisher.bytes(); }
   };
 
   bool fits(size_t bytes) const { return messages_ < messages_max_ && bytes_ + bytes <= bytes_max_; }
   /// False: it is full, and nothing was kept. Messages of one time keep their order.
   bool add(Instant due, Entry entry) {
-    if (!fits(entry.message->bytes())) return false;
+    if (!fits(entry.bytes())) return false;
     restore(due, std::move(entry));
     return true;
   }
   /// One that was taken before this start, whatever the bounds are now.
   void restore(Instant due, Entry entry) {
     ++messages_;
-    bytes_ += entry.message->bytes();
+    bytes_ += entry.bytes();
     entries_.emplace(due, std::move(entry));
   }
   /// The next one whose time has come. It counts until it is put back or finished.
@@ -48,9 +50,9 @@ class DelayedStore {
     return out;
   }
   void put_back(Instant due, Entry entry) { entries_.emplace(due, std::move(entry)); }
-  void finished(const session::Message& message) {
+  void finished(const Entry& entry) {
     --messages_;
-    bytes_ -= message.bytes();
+    bytes_ -= entry.bytes();
   }
   size_t size() const { return messages_; }
   size_t bytes() const { return bytes_; }

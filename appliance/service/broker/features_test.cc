@@ -78,7 +78,8 @@ TEST_F(Features, an_alias_never_makes_a_packet_too_large) {
 
 TEST_F(Features, response_information_is_for_those_who_ask) {
   options.response_information = "answers/%c/";
-  EXPECT_THAT(open("id=a/b request_response_information=1").take()[0], HasSubstr("response_information=answers/a_b/"));
+  EXPECT_THAT(open("id=a/b request_response_information=1").take()[0],
+              HasSubstr("response_information=answers/a%2Fb/"));
   EXPECT_THAT(open("id=b request_response_information=0").take()[0], Not(HasSubstr("response_information")));
   EXPECT_THAT(open("id=c").take()[0], Not(HasSubstr("response_information")));
 }

@@ -8,13 +8,13 @@
 //
 // Bounds: requests_max questions at once, one of each client; further ones wait for their turn: as long as an answer
 // may take, and kWaitingBytesMax of them. One that gives up its turn has failed, as if nobody had answered: a server
-// that hangs keeps nobody waiting for ever, nor what clients leave behind that have gone meanwhile.
+// that hangs keeps nobody waiting for ever. A client that goes takes its question along, and its turn.
 // cache_max answers of a client, and those of the packet at work.
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -54,19 +54,28 @@ class HttpAuthorizer {
 
   bool on() const { return options_.on(); }
   const HttpAuthorizerOptions& options() const { return options_; }
-  /// `done` runs later on the loop, once.
-  void ask(std::string question, Done done);
+  /// A question of `client`, who has one at a time. `done` runs later on the loop, once, unless forget() comes before.
+  void ask(uint64_t client, std::string question, Done done);
+  /// The client has gone.
+  void forget(uint64_t client);
   /// Forgets what is over, and what is too much.
   void trim(Decisions& decisions) const;
 
  private:
   struct Waiting {
+    uint64_t client = 0;
     std::string question;
     Done done;
     Instant until;
   };
-  void start(const std::string& question, Done done);
-  Waiting take_waiting();
+  using Line = std::list<Waiting>;
+  struct Place {
+    uint64_t asked = 0;  // HttpCheck's number; 0: it waits, there
+    Line::iterator waits;
+  };
+  void start(uint64_t client, const std::string& question, Done done);
+  void start_next();
+  Waiting take_waiting(Line::iterator which);
   void give_up();
   Decisions::Row failure();
 
@@ -74,7 +83,8 @@ class HttpAuthorizer {
   port::Loop& loop_;
   session::Counters& counters_;
   HttpCheck http_;
-  std::deque<Waiting> waiting_;  // each has the same time: the first is the first to give up
+  Line waiting_;                                // each has the same time: the first is the first to give up
+  std::unordered_map<uint64_t, Place> places_;  // of clients with a question
   size_t waiting_bytes_ = 0;
   std::unique_ptr<port::Timer> timer_;
 };

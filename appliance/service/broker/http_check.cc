@@ -60,8 +60,8 @@ class HttpCheck::Request final : public port::ConnectionHandler {
 HttpCheck::HttpCheck(port::Loop& loop, port::Network& network) : loop_(loop), network_(network) {}
 HttpCheck::~HttpCheck() = default;
 
-bool HttpCheck::ask(const HttpCheckOptions& options, const std::string& body, Done done) {
-  if (requests_.size() >= options.requests_max) return false;
+uint64_t HttpCheck::ask(const HttpCheckOptions& options, const std::string& body, Done done) {
+  if (requests_.size() >= options.requests_max) return 0;
   const uint64_t id = ++last_;
   std::string bytes =
       "POST " + options.path + " HTTP/1.1\r\nHost: " + options.endpoint.to_string() +
@@ -71,7 +71,11 @@ bool HttpCheck::ask(const HttpCheckOptions& options, const std::string& body, Do
   Request& at = *request;
   requests_.emplace(id, std::move(request));
   at.begin(options);
-  return true;
+  return id;
+}
+
+void HttpCheck::take_back(uint64_t question) {
+  requests_.erase(question);
 }
 
 /// The request is on the stack of its caller: it goes a turn later.

@@ -37,8 +37,10 @@ class HttpCheck {
   HttpCheck(port::Loop& loop, port::Network& network);
   ~HttpCheck();
 
-  /// `done` runs later on the loop, once. False: too many wait already.
-  bool ask(const HttpCheckOptions& options, const std::string& body, Done done);
+  /// `done` runs later on the loop, once, unless the question is taken back. Its number; 0: too many wait already.
+  uint64_t ask(const HttpCheckOptions& options, const std::string& body, Done done);
+  /// Nobody wants the answer any more: the connection to the server is closed. What is over is none.
+  void take_back(uint64_t question);
   size_t waiting() const { return requests_.size(); }
 
  private:

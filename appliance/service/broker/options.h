@@ -36,7 +36,7 @@ enum class CertificateAs : uint8_t { nothing, username, client_id };
 struct ListenerOptions {
   port::Endpoint endpoint;
   std::shared_ptr<port::TlsContext> tls;
-  size_t connections_max = 10'000;  // per worker
+  size_t connections_max = 10'000;  // of all workers together
   Anonymous allow_anonymous = Anonymous::loopback;
   std::string websocket_path;                    // not empty: MQTT over WebSocket at this path
   bool proxy_protocol = false;                   // connections begin with a PROXY header
@@ -100,6 +100,7 @@ struct BrokerOptions {
   Duration v3_session_expiry = limits::kV3SessionExpiry;
   size_t delayed_messages_max = limits::kDelayedMessagesMax;
   size_t delayed_bytes_max = limits::kDelayedBytesMax;
+  size_t wills_bytes_max = 256UL * 1024 * 1024;  // of all workers, of clients that are there and that are not
   std::vector<routing::RewriteRule> rewrite;
   std::vector<AutoSubscription> auto_subscribe;
   Duration sys_interval{0};  // of $SYS; 0: none
@@ -146,6 +147,7 @@ struct BrokerStats {
   uint64_t subscribe_denied = 0;
   uint64_t logins_expired = 0;
   uint64_t http_unreachable = 0;
+  uint64_t abandoned = 0;
   uint64_t flapping = 0;
   uint64_t connections_over_rate = 0;
   uint64_t throttled = 0;

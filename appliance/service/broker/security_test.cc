@@ -235,6 +235,168 @@ TEST_F(Door, flapping_is_seen_over_all_workers) {
   EXPECT_THAT(told, ElementsAre("nervous"));
 }
 
+// --- those who are not here any more
+
+TEST_F(Door, a_will_that_comes_later_is_asked_about_again) {
+  data.rules = {rule(Permission::deny, security::Action::publish, {"never"})};
+  open(3);
+  MqttClient& s = in("v=5 id=s");
+  say(s, "subscribe id=1 filter=gone/#:0");
+  for (const char* id : {"a", "b", "c", "d"}) {
+    MqttClient& c = in("v=5 id=" + std::string(id) + " username=u password=right session_expiry=100 will=gone/" + id +
+                       ":bye will_delay=50");
+    c.drop();
+    rig->run();
+  }
+  MqttClient& root = in("v=5 id=r username=root password=right session_expiry=100 will=gone/r:bye will_delay=50");
+  root.drop();
+  data.rules = {rule(Permission::deny, security::Action::publish, {"gone/a", "gone/r"})};
+  data.bans = {{security::BanBy::client_id, "b", "", "", {}, {}}};
+  change();
+  rig->advance(60s);
+  EXPECT_THAT(s.take(),
+              testing::UnorderedElementsAre("publish topic=gone/c payload=bye", "publish topic=gone/d payload=bye",
+                                            "publish topic=gone/r payload=bye"));
+  EXPECT_EQ(stats().publish_denied, 2U);
+}
+
+TEST_F(Door, the_will_of_a_user_who_is_no_more_is_not_published) {
+  open();
+  MqttClient& s = in("v=5 id=s");
+  say(s, "subscribe id=1 filter=gone/#:0");
+  MqttClient& later = in("v=5 id=a username=u password=right session_expiry=100 will=gone/a:bye will_delay=50");
+  MqttClient& now = in("v=5 id=b username=u password=right will=gone/b:bye");
+  later.drop();
+  rig->run();
+  data.users.erase("u");
+  change();
+  EXPECT_TRUE(now.closed()) << "put out";
+  rig->advance(60s);
+  EXPECT_THAT(s.take(), IsEmpty());
+  EXPECT_EQ(stats().publish_denied, 2U);
+}
+
+TEST_F(Door, a_message_for_later_is_asked_about_when_it_is_due) {
+  open(3);
+  MqttClient& s = in("v=5 id=s");
+  say(s, "subscribe id=1 filter=t/#:0");
+  MqttClient& u = in("v=5 id=a username=u password=right");
+  MqttClient& o = in("v=5 id=o");
+  say(u, "publish topic=$delayed/30/t/1 payload=no");
+  say(u, "publish topic=$delayed/30/t/2 payload=yes");
+  say(o, "publish topic=$delayed/30/t/1 payload=others");
+  MqttClient& b = in("v=5 id=b");
+  say(b, "publish topic=$delayed/30/t/3 payload=of_one_who_is_banned");
+  auto deny = rule(Permission::deny, security::Action::publish, {"t/1"});
+  deny.username = "u";
+  data.rules = {deny};
+  data.bans = {{security::BanBy::client_id, "b", "", "", {}, {}}};
+  change();
+  rig->advance(40s);
+  EXPECT_THAT(s.take(),
+              testing::UnorderedElementsAre("publish topic=t/2 payload=yes", "publish topic=t/1 payload=others"));
+  EXPECT_EQ(stats().publish_denied, 2U);
+  EXPECT_EQ(stats().delayed, 0U);
+}
+
+TEST_F(Door, nothing_gathers_in_a_session_that_may_not_have_it_any_more) {
+  open(3);
+  for (const char* id : {"a", "b", "c", "d", "e"}) {
+    MqttClient& c = in("v=5 id=" + std::string(id) + " username=u password=right session_expiry=100");
+    say(c, "subscribe id=1 filter=secret/x:1 filter=$share/g/secret/y:1 filter=open:1");
+    c.drop();
+    rig->run();
+  }
+  EXPECT_EQ(stats().subscriptions, 15U);
+  data.rules = {rule(Permission::deny, security::Action::subscribe, {"secret/#"})};
+  change();
+  EXPECT_EQ(stats().subscriptions, 5U);
+  EXPECT_EQ(stats().subscribe_denied, 10U);
+  MqttClient& p = in("v=5 id=p");
+  say(p, "publish topic=secret/x qos=1 id=1 payload=s");
+  say(p, "publish topic=secret/y qos=1 id=2 payload=s");
+  say(p, "publish topic=open qos=1 id=3 payload=o");
+  MqttClient& again = rig->connect("v=5 id=a clean=0 username=u password=right session_expiry=100");
+  EXPECT_THAT(again.take(), ElementsAre(StartsWith("connack present=1"), "publish topic=open qos=1 id=1 payload=o"));
+}
+
+TEST_F(Door, where_rules_ask_for_addresses_absent_clients_keep_what_they_have) {
+  auto allow = rule(Permission::allow, security::Action::subscribe, {"t"});
+  allow.address = security::parse_network("127.0.0.0/8");
+  data.rules = {allow};
+  data.no_match = Permission::deny;
+  open();
+  MqttClient& c = in("v=5 id=c session_expiry=100");
+  EXPECT_THAT(say(c, "subscribe id=1 filter=t:1"), ElementsAre("suback id=1 granted_qos_1"));
+  c.drop();
+  rig->run();
+  data.rules.push_back(rule(Permission::allow, security::Action::publish, {"t"}));
+  change();
+  EXPECT_EQ(stats().subscriptions, 1U);
+  MqttClient& p = in("v=5 id=p");
+  say(p, "publish topic=t qos=1 id=1 payload=x");
+  EXPECT_THAT(rig->connect("v=5 id=c clean=0 session_expiry=100").take(),
+              ElementsAre(StartsWith("connack present=1"), "publish topic=t qos=1 id=1 payload=x"));
+}
+
+TEST_F(Door, rules_do_not_take_away_what_the_configuration_subscribes_to) {
+  options.auto_subscribe = {{"inbox/%c", 1, false, false, 1}};
+  data.rules = {rule(Permission::deny, security::Action::subscribe, {"inbox/#"})};
+  open();
+  MqttClient& p = in("v=5 id=p");
+  say(p, "publish topic=inbox/c retain payload=kept");
+  p.take();
+  MqttClient& c = rig->connect("v=5 id=c session_expiry=100");
+  EXPECT_THAT(c.take(), ElementsAre(StartsWith("connack"), "publish topic=inbox/c retain payload=kept"));
+  const uint64_t before = stats().subscriptions;
+  data.rules.push_back(rule(Permission::deny, security::Action::subscribe, {"other"}));
+  change();
+  EXPECT_EQ(stats().subscriptions, before);
+  EXPECT_THAT(say(c, "subscribe id=1 filter=inbox/d:0"), ElementsAre("suback id=1 not_authorized"));
+  c.drop();
+  rig->run();
+  data.rules.pop_back();
+  change();
+  EXPECT_EQ(stats().subscriptions, before);
+  MqttClient& again = rig->connect("v=5 id=c clean=0 session_expiry=100");
+  EXPECT_THAT(again.take(), ElementsAre(StartsWith("connack present=1"))) << "it is not new: nothing retained";
+}
+
+TEST_F(Door, wills_are_bounded_all_together) {
+  options.wills_bytes_max = 3000;
+  open(3);
+  const std::string will = "session_expiry=100 will_delay=50 will=w:" + std::string(700, 'x');
+  for (int i = 0; i < 3; ++i) {
+    MqttClient& c = in("v=5 id=c" + std::to_string(i) + " " + will);
+    if (i > 0) c.drop();
+    rig->run();
+  }
+  EXPECT_THAT(login("v=5 id=c9 " + will + std::string(700, 'y')), HasSubstr("reason=quota_exceeded"));
+  EXPECT_EQ(stats().limited(session::Limit::wills), 1U);
+  in("v=5 id=c9");                             // without one
+  in("v=5 id=c1 clean=0 session_expiry=100");  // its will is not sent any more
+  in("v=5 id=c2 clean=0 " + will);
+  in("v=5 id=c8 " + will);
+  EXPECT_THAT(login("v=5 id=c7 " + will + std::string(700, 'y')), HasSubstr("reason=quota_exceeded"));
+  for (auto& c : rig->clients) c->drop();
+  rig->advance(60s);  // all were sent
+  for (int i = 0; i < 3; ++i) in("v=5 id=d" + std::to_string(i) + " " + will);
+}
+
+TEST_F(Door, the_password_of_who_has_gone_is_not_hashed) {
+  open(1);
+  const size_t before = crypto.slow_hashes;
+  jobs.held = true;
+  for (int i = 0; i < 3; ++i) rig->connect("v=5 id=a username=u password=right").drop();
+  rig->run();
+  EXPECT_EQ(stats().connections, 0U);
+  EXPECT_EQ(stats().abandoned, 3U);
+  jobs.held = false;
+  jobs.release();
+  rig->run();
+  EXPECT_EQ(crypto.slow_hashes, before) << "nobody waits for it";
+}
+
 // --- tokens
 
 class Token : public Door {

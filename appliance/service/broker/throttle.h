@@ -1,6 +1,8 @@
 // Rates of listeners and clients, and whether a worker has too much to do.
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "core/security/rate.h"
@@ -10,6 +12,7 @@ namespace ph::broker {
 /// All workers take from these.
 struct ListenerRates {
   security::SharedRateBucket connections, messages, bytes;
+  std::shared_ptr<std::atomic<size_t>> live = std::make_shared<std::atomic<size_t>>(0);  // its connections now
 };
 
 struct ClientRates {

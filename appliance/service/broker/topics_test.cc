@@ -143,6 +143,30 @@ TEST_P(Topics, clients_under_a_mountpoint_see_nothing_else) {
   EXPECT_THAT(inside.take(), IsEmpty());
 }
 
+TEST_P(Topics, a_mountpoint_of_a_name_is_for_that_name_alone) {
+  options.listeners.push_back({{"127.0.0.1", 1883}, nullptr});
+  options.listeners.push_back({{"127.0.0.1", 1884}, nullptr});
+  options.listeners[1].mountpoint = "%c/";
+  options.sys_interval = 10s;
+  MqttClient& outside = connect("id=o");
+  say(outside, "subscribe id=1 filter=#:0");
+  std::vector<MqttClient*> clients;
+  const std::vector<std::string> names = {"a/b", "a_b", "a+b", "a%2Fb", "$SYS", "$share"};
+  for (const std::string& name : names) clients.push_back(&connect("id=" + name, 1));
+  for (MqttClient* c : clients) say(*c, "subscribe id=1 filter=#:0 filter=g/t:0");
+  for (MqttClient* c : clients) c->take();
+  for (size_t i = 0; i < clients.size(); ++i) {
+    clients[i]->send("publish topic=g/t payload=mine retain");
+    rig->run();
+    for (size_t k = 0; k < clients.size(); ++k)
+      EXPECT_THAT(clients[k]->take(), testing::SizeIs(k == i ? 1 : 0)) << names[i] << " " << names[k];
+  }
+  EXPECT_THAT(outside.take(),
+              ElementsAre("publish topic=a%2Fb/g/t payload=mine", "publish topic=a_b/g/t payload=mine",
+                          "publish topic=a%2Bb/g/t payload=mine", "publish topic=a%252Fb/g/t payload=mine",
+                          "publish topic=%24SYS/g/t payload=mine", "publish topic=%24share/g/t payload=mine"));
+}
+
 TEST_P(Topics, everybody_gets_the_auto_subscriptions) {
   options.auto_subscribe = {{"inbox/%c", 1, false, false, 0}, {"news", 0, false, true, 2}, {"u/%u", 0}};
   MqttClient& p = connect("id=p");
@@ -254,16 +278,17 @@ TEST(DelayedStore, keeps_order_and_bounds) {
   EXPECT_TRUE(store.add(Instant{} + 1s, {message("a")}));
   EXPECT_TRUE(store.add(Instant{} + 2s, {message("c")}));
   EXPECT_FALSE(store.add(Instant{} + 2s, {message("d")}));
-  std::vector<session::MessagePtr> out;
+  std::vector<DelayedStore::Entry> out;
   EXPECT_FALSE(store.take_due(Instant{}));
-  while (auto e = store.take_due(Instant{} + 2s)) out.push_back(e->message);
+  while (auto e = store.take_due(Instant{} + 2s)) out.push_back(*e);
   std::string payloads;
-  for (const auto& m : out) payloads += m->payload.view();
+  for (const auto& e : out) payloads += e.message->payload.view();
   EXPECT_EQ(payloads, "abc");
   EXPECT_EQ(store.size(), 3U);
   EXPECT_FALSE(store.add(Instant{}, {message("d")})) << "what is on its way out counts";
-  for (const auto& m : out) store.finished(*m);
+  for (const auto& e : out) store.finished(e);
   EXPECT_EQ(store.bytes(), 0U);
+  EXPECT_FALSE(store.add(Instant{}, {message("a"), 0, false, {"client", "user", ""}})) << "so does who sent it";
   EXPECT_FALSE(store.add(Instant{}, {message("much too long")}));
   store.restore(Instant{}, {message("longer than may be")});
   EXPECT_EQ(store.size(), 1U);

@@ -13,6 +13,7 @@ namespace {
 constexpr Duration kTick = 500ms;
 constexpr size_t kWheelTicks = 64;
 constexpr Duration kHeldBackCheck = 5ms;
+constexpr size_t kReleasedAtOnce = 64;  // connections: each may send a read buffer full before it is held back again
 
 }  // namespace
 
@@ -58,6 +59,7 @@ Result<std::vector<port::Endpoint>> Worker::listen(const std::vector<port::Endpo
     port::ListenOptions options;
     options.tls = options_.listeners[i].tls;
     options.connections_max = options_.listeners[i].connections_max;
+    options.live = rates_[i].live;
     options.websocket_path = options_.listeners[i].websocket_path;
     options.proxy_protocol = options_.listeners[i].proxy_protocol;
     options.certificate_field = options_.listeners[i].certificate_field;
@@ -99,6 +101,8 @@ void Worker::remove(ClientConnection& connection) {
   if (node.empty()) return;
   congested_.erase(connection.id());
   authenticating_.erase(connection.id());
+  authenticator_.cancel(connection.id());
+  authorizer_.forget(connection.id());
   context_.counters.connections.subtract();
   loop_.post([gone = std::move(node.mapped())] {});
 }
@@ -291,13 +295,14 @@ void Worker::hold_back(ClientConnection& connection) {
 }
 
 void Worker::release_held_back() {
-  bool full = false;
+  bool full = durable_ && durable_->behind();
   for (uint32_t w = 0; w < workers_.size(); ++w) full = full || (w != index_ && pressed(w));
-  if (full) return held_back_timer_->start(kHeldBackCheck, [this] { release_held_back(); });
-  for (uint64_t id : std::exchange(held_back_, {})) {
-    auto it = connections_.find(id);
+  for (size_t i = 0; !full && !held_back_.empty() && i < kReleasedAtOnce; ++i) {
+    const auto it = connections_.find(held_back_.front());
+    held_back_.pop_front();
     if (it != connections_.end()) it->second->channel().hold_back(false);
   }
+  if (!held_back_.empty()) held_back_timer_->start(kHeldBackCheck, [this] { release_held_back(); });
 }
 
 }  // namespace ph::broker

@@ -98,7 +98,10 @@ struct Client {
   ClientConnection* connection = nullptr;  // null: offline
   std::optional<Instant> due;              // will or end of an offline session; its key in Worker::due_
   std::optional<Instant> will_due;
-  bool will_kept = false;  // there is a record of it
+  std::shared_ptr<security::Access> will_access;  // of who left the will, from its connection's end on; or null
+  bool local_user = false;                        // as ClientConnection's, with it
+  bool will_kept = false;                         // there is a record of it
+  size_t will_bytes = 0;                          // as it is counted
   uint32_t recording = 0;  // QoS 2 messages of this client that wait to be written down before they are routed
   bool durable = false;    // its session is, also one that is still arriving
   bool arriving = false;   // messages go to `shadow` until the session is here
@@ -125,6 +128,10 @@ class Worker final : public JournalMember {
   Result<std::vector<port::Endpoint>> listen(const std::vector<port::Endpoint>& at);
   void start_ticking();
   void start_sys();
+  /// The rules may be others than when sessions that were restored subscribed.
+  void start_reviewing() {
+    if (!clients_.empty()) review_absent();
+  }
   /// The session of a record; its client id's home is here. Null: there is one already.
   Client* restore(uint64_t uid, const session::SessionRecord& record);
   void restore_subscription(Client& client, const std::string& filter, const session::Subscription& subscription);
@@ -270,6 +277,7 @@ class Worker final : public JournalMember {
   void settle_claim(const std::string& client_id, uint32_t holder);
   void forward_grant(const std::string& client_id, const Granted& granted);
   void open_session(uint64_t ticket, bool ended_durable = false);
+  static void tell_of_other_owner(const std::string& before, const Opening& opening);
   void attach(Opening opening, ClientConnection& connection, Client& attached, bool present);
   void give_up(const std::string& client_id, uint32_t to, uint64_t ticket, bool clean_start);
   void hand_over(const std::string& client_id, uint32_t to, uint64_t ticket);
@@ -279,6 +287,8 @@ class Worker final : public JournalMember {
   uint64_t new_uid();
   Client& add_client(std::unique_ptr<session::Session> session, uint64_t uid);
   bool sessions_full() const;
+  bool wills_full(const session::Message& will) const;
+  void count_will(Client& client);
   Client* find_client(const std::string& client_id);
   /// The client's session if it is still worth something: kicks its connection, ends it when it is due.
   Client* find_offline(const std::string& client_id);
@@ -304,6 +314,15 @@ class Worker final : public JournalMember {
   std::optional<mqtt::ReasonCode> denied(ClientConnection& connection, ByteView topic, uint8_t qos, bool retain);
   bool may_subscribe(const ClientConnection& connection, ByteView filter, uint8_t qos);
   bool may_keep(const ClientConnection& connection, const security::Access& access, ByteView filter) const;
+  // worker_absent.cc: what rules say of those who are not here any more
+  security::Access* access_of(const session::Publisher& who);
+  bool others_decide() const;
+  bool may_publish_absent(const session::Publisher& who, ByteView topic);
+  bool may_publish_will(Client& client, const session::Message& will);
+  bool absent_may_keep(const Client& client, ByteView filter);
+  void review_absent();
+  void go_on_reviewing();
+  std::optional<bool> superuser_now(const security::Access& access, bool local_user) const;
   // worker_authorize.cc: what an HTTP server decides
   std::optional<security::HttpVerdict::Result> decision(const ClientConnection& connection,
                                                         const security::AccessQuestion& question) const;
@@ -361,7 +380,11 @@ class Worker final : public JournalMember {
                                          std::optional<uint32_t>& delay);
   std::string name_topic(const ClientConnection& connection, ByteView topic, ByteView client_id) const;
   std::string name_filter(const ClientConnection& connection, ByteView filter) const;
-  static std::string unmounted(const ClientConnection& connection, ByteView filter);
+  std::string name_filter(ByteView mountpoint, ByteView client_id, ByteView username, ByteView filter) const;
+  static std::string unmounted(ByteView mountpoint, ByteView filter);
+  std::string auto_filter(const AutoSubscription& wanted, ByteView mountpoint, ByteView client_id,
+                          ByteView username) const;
+  bool auto_subscribed(const session::Session& session, ByteView filter) const;
   void drop_foreign_subscriptions(Client& client);
   void ask_exclusive(const std::string& filter, uint64_t uid, std::move_only_function<void(bool)> answer);
   void release_exclusive(const std::string& filter, uint64_t uid);
@@ -371,8 +394,8 @@ class Worker final : public JournalMember {
                                           uint32_t seconds);
   void publish_delayed(Instant now);
   void tap_delayed(DelayedStore::Entry entry);
-  void route_delayed(const session::MessagePtr& message);
-  void finish_delayed(const session::Message& message, bool redo);
+  void route_delayed(const DelayedStore::Entry& entry);
+  void finish_delayed(const DelayedStore::Entry& entry, bool redo);
 
   // worker_sys.cc: $SYS
   RetainedStore& retained_for(ByteView topic);
@@ -420,6 +443,10 @@ class Worker final : public JournalMember {
   std::vector<Worker*> workers_;  // all, this one too
   session::SessionContext context_;
   security::PolicyPtr policy_;  // null: everybody may do everything
+  session::Publisher named_;    // whose access named_access_ is
+  std::unique_ptr<security::Access> named_access_;
+  std::vector<std::string> to_review_;  // client ids of offline sessions
+  bool review_posted_ = false;
   Authenticator authenticator_;
   HttpAuthorizer authorizer_;
   std::vector<std::unique_ptr<port::Listener>> listeners_;
@@ -492,7 +519,7 @@ class Worker final : public JournalMember {
   security::Flapping flapping_;  // of the client ids whose home is here
   LoadProbe load_;
   std::unique_ptr<port::Timer> load_timer_;
-  std::vector<uint64_t> held_back_;  // connections that do not read until mailboxes are below their bound
+  std::deque<uint64_t> held_back_;  // connections that do not read until mailboxes and journal are below their bounds
   std::unique_ptr<port::Timer> held_back_timer_;
 
   std::unique_ptr<port::Timer> ticker_;

@@ -61,7 +61,8 @@ bool Worker::ready_for(ClientConnection& connection, const mqtt::Subscribe& subs
   if (!connection.access) return true;
   std::vector<security::AccessQuestion> questions;
   for (const mqtt::Filter& f : subscribe.filters)
-    questions.push_back({Action::subscribe, unmounted(connection, name_filter(connection, f.filter)), f.qos, false});
+    questions.push_back(
+        {Action::subscribe, unmounted(connection.mountpoint, name_filter(connection, f.filter)), f.qos, false});
   return ask_first(connection, std::move(questions));
 }
 
@@ -82,7 +83,7 @@ bool Worker::ask_first(ClientConnection& connection, std::vector<security::Acces
 void Worker::ask_one(ClientConnection& connection, std::shared_ptr<std::vector<security::AccessQuestion>> questions,
                      size_t next) {
   const security::AccessQuestion& question = (*questions)[next];
-  authorizer_.ask(security::authorization_question(connection.access->who(), question),
+  authorizer_.ask(connection.id(), security::authorization_question(connection.access->who(), question),
                   [this, id = connection.id(), questions, next](Decisions::Row row) {
                     const auto it = connections_.find(id);
                     if (it == connections_.end() || !it->second->channel().open()) return;
@@ -103,15 +104,16 @@ void Worker::when_will_decided(ClientConnection& connection, security::AccessQue
   const bool open = authorizer_.on() && connection.access->ruling(question.topic, Action::publish) == Ruling::open;
   if (!open) return then(connection, allowed(connection, question));
   std::string text = security::authorization_question(connection.access->who(), question);
-  authorizer_.ask(std::move(text), [this, id = connection.id(), question = std::move(question),
-                                    then = std::move(then)](Decisions::Row row) mutable {
-    const auto it = connections_.find(id);
-    if (it == connections_.end() || !it->second->channel().opening()) return;
-    ClientConnection& client = *it->second;
-    client.decisions = std::make_unique<Decisions>();
-    client.decisions->rows.insert_or_assign(question.key(), row);
-    then(client, allowed(client, question));
-  });
+  authorizer_.ask(
+      connection.id(), std::move(text),
+      [this, id = connection.id(), question = std::move(question), then = std::move(then)](Decisions::Row row) mutable {
+        const auto it = connections_.find(id);
+        if (it == connections_.end() || !it->second->channel().opening()) return;
+        ClientConnection& client = *it->second;
+        client.decisions = std::make_unique<Decisions>();
+        client.decisions->rows.insert_or_assign(question.key(), row);
+        then(client, allowed(client, question));
+      });
 }
 
 }  // namespace ph::broker

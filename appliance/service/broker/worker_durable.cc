@@ -150,6 +150,7 @@ void Worker::keep_retained(session::Outgoing& message, uint64_t version) {
 }
 
 void Worker::keep_will(Client& client) {
+  count_will(client);
   const session::Session& session = *client.session;
   if (!session.durable() || (!session.will() && !client.will_kept)) return;
   client.will_kept = session.will().has_value();
@@ -187,6 +188,7 @@ void Worker::restore_will(Client& client, session::SessionWill will, bool was_at
   client.will_due = from + std::chrono::seconds(will.delay);
   client.will_kept = true;
   client.session->set_will(std::move(will));
+  count_will(client);
 }
 
 void Worker::restore_retained(const session::MessagePtr& message, uint64_t version) {

@@ -29,10 +29,11 @@ void Worker::authenticate(ClientConnection& connection, const mqtt::Connect& con
     return begin_scram(connection, connect.properties, std::move(opening), std::move(login));
   Login kept = login;
   kept.password.reset();
-  authenticator_.check(std::move(login), [this, ticket = connection.id(), opening = std::move(opening),
-                                          kept = std::move(kept)](Verdict verdict) mutable {
-    admit(ticket, std::move(opening), std::move(kept), std::move(verdict));
-  });
+  authenticator_.check(
+      connection.id(), std::move(login),
+      [this, ticket = connection.id(), opening = std::move(opening), kept = std::move(kept)](Verdict verdict) mutable {
+        admit(ticket, std::move(opening), std::move(kept), std::move(verdict));
+      });
 }
 
 void Worker::admit(uint64_t ticket, Opening opening, Login login, Verdict verdict) {
@@ -52,6 +53,10 @@ void Worker::admit(uint64_t ticket, Opening opening, Login login, Verdict verdic
   }
   if (verdict.expires) connection.expires = loop_.now() + (*verdict.expires - loop_.wall_now());
   connection.local_user = verdict.local_user;
+  if (opening.will && wills_full(*opening.will->message)) {
+    context_.counters.limit(session::Limit::wills);
+    return connection.channel().refuse(ReasonCode::quota_exceeded);
+  }
   if (!policy_) {
     if (!name_will(connection, opening)) return connection.channel().refuse(ReasonCode::not_authorized);
     return enter(ticket, std::move(opening));
@@ -112,7 +117,8 @@ bool Worker::may_subscribe(const ClientConnection& connection, ByteView filter, 
 
 /// What the HTTP server once allowed, and no rule forbids, is not asked again.
 bool Worker::may_keep(const ClientConnection& connection, const security::Access& access, ByteView filter) const {
-  const std::string inner = unmounted(connection, filter);
+  if (auto_subscribed(*connection.client->session, filter)) return true;
+  const std::string inner = unmounted(connection.mountpoint, filter);
   if (!authorizer_.on()) return access.may_subscribe(inner);
   return access.ruling(inner, security::Action::subscribe) != security::Ruling::deny;
 }
@@ -152,7 +158,7 @@ bool Worker::still_welcome(ClientConnection& connection) const {
 }
 
 void Worker::set_policy(const security::PolicyPtr& policy) {
-  policy_ = policy;
+  const security::PolicyPtr before = std::exchange(policy_, policy);
   authenticator_.set_policy(policy);
   std::vector<uint64_t> unwelcome;
   for (auto& [id, connection] : connections_) {
@@ -162,8 +168,7 @@ void Worker::set_policy(const security::PolicyPtr& policy) {
       continue;
     }
     security::Access& access = *connection->access;
-    const security::User* user = connection->local_user ? policy_->user(*access.who().username) : nullptr;
-    access.follow(policy_, user ? user->superuser : access.superuser());
+    access.follow(policy_, superuser_now(access, connection->local_user).value_or(access.superuser()));
     if (!connection->client) continue;
     drop_denied_subscriptions(*connection->client, access);
     // Its will was allowed by the rules of before.
@@ -177,6 +182,7 @@ void Worker::set_policy(const security::PolicyPtr& policy) {
     session.set_will(std::nullopt);
     keep_will(*connection->client);
   }
+  if (!before || before->data().users != policy->data().users || !before->same_rules(*policy)) review_absent();
   for (uint64_t id : unwelcome) {
     const auto it = connections_.find(id);
     if (it == connections_.end()) continue;

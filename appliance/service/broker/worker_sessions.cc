@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/coding.h"
+#include "base/log.h"
 #include "codec/mqtt/text.h"
 #include "service/broker/worker.h"
 
@@ -90,6 +91,17 @@ void Worker::on_granted(const std::string& client_id, uint64_t ticket, uint32_t 
   });
 }
 
+/// A session was to be continued and is not. Told with both mountpoints: they also differ when the configuration has
+/// another one now, or the client's name is written in it in another way.
+void Worker::tell_of_other_owner(const std::string& before, const Opening& opening) {
+  const session::Owner had = session::owner_parts(before), has = session::owner_parts(opening.owner);
+  log_warn("session_not_continued", {{"client_id", opening.client_id},
+                                     {"user_before", had.username},
+                                     {"user", has.username},
+                                     {"mountpoint_before", had.mountpoint},
+                                     {"mountpoint", has.mountpoint}});
+}
+
 /// The claim is ours and whatever session there is, is here.
 void Worker::open_session(uint64_t ticket, bool ended_durable) {
   auto node = openings_.extract(ticket);
@@ -98,7 +110,9 @@ void Worker::open_session(uint64_t ticket, bool ended_durable) {
   const std::string& id = opening.client_id;
   Client* client = find_offline(id);
   // [MQTT-3.1.2-4]; and another user gets nothing of what waits in a session, nor who comes through another mountpoint.
-  if (client && (opening.clean_start || client->session->owner() != opening.owner)) {
+  const bool others = client && client->session->owner() != opening.owner;
+  if (others && !opening.clean_start) tell_of_other_owner(client->session->owner(), opening);
+  if (others || (client && opening.clean_start)) {
     ended_durable = client->session->durable();
     end_session(*client);
     client = nullptr;
@@ -144,6 +158,7 @@ void Worker::attach(Opening opening, ClientConnection& connection, Client& attac
   const std::string& id = opening.client_id;
   unschedule_due(*client);
   client->will_due.reset();
+  client->will_access.reset();
   client->session->set_expiry(opening.expiry);
   client->session->set_will(std::move(opening.will));  // a delayed one of before is not sent [MQTT-3.1.3-9]
   keep_will(*client);
@@ -179,6 +194,20 @@ bool Worker::sessions_full() const {
   uint64_t sessions = 0;
   for (const Worker* w : workers_) sessions += w->counters().sessions.get();
   return sessions >= options_.sessions_max;
+}
+
+/// A will may be as large as a packet and waits as long as its client is there, and then as long as it says.
+bool Worker::wills_full(const session::Message& will) const {
+  uint64_t bytes = will.bytes();
+  for (const Worker* w : workers_) bytes += w->counters().will_bytes.get();
+  return bytes > options_.wills_bytes_max;
+}
+
+void Worker::count_will(Client& client) {
+  const auto& will = client.session->will();
+  context_.counters.will_bytes.subtract(client.will_bytes);
+  client.will_bytes = will ? will->message->bytes() : 0;
+  context_.counters.will_bytes.add(client.will_bytes);
 }
 
 Client* Worker::find_client(const std::string& client_id) {
@@ -301,6 +330,7 @@ void Worker::on_arrival(uint64_t ticket, std::unique_ptr<session::Session> sessi
     for (const Taken& t : std::exchange(client->taken, {}))
       if (t.uid == uid) on_taken(client->session->client_id(), t, true);
   }
+  count_will(*client);
   if (const auto& will = client->session->will()) client->will_due = loop_.now() + std::chrono::seconds(will->delay);
   schedule_due(*client);
   open_session(ticket);
@@ -318,6 +348,7 @@ std::unique_ptr<session::Session> Worker::extract(Client& client, uint32_t to) {
   }
   if (client.session->durable()) durable_->leave(*client.session);
   arriving_.erase(&client);
+  context_.counters.will_bytes.subtract(client.will_bytes);
   auto session = std::move(client.session);
   context_.counters.sessions.subtract();
   clients_.erase(session->client_id());
@@ -343,6 +374,8 @@ void Worker::on_end(ClientConnection& connection, const session::ChannelEnd& end
   }
   if (stopping_ && !session.durable()) session.set_will(std::nullopt);
   if (session.will() && !stopping_) {
+    client.will_access = connection.access;
+    client.local_user = connection.local_user;
     const uint32_t delay = session.will()->delay;
     if (delay == 0 || session.expiry() == 0)
       publish_will(client);
@@ -368,6 +401,10 @@ void Worker::publish_will(Client& client) {
   auto will = client.session->take_will();
   if (!will) return;
   keep_will(client);
+  if (!may_publish_will(client, *will->message)) {
+    context_.counters.publish_denied.add();
+    return log_info("will_denied", {{"client_id", client.session->client_id()}, {"topic", will->message->topic}});
+  }
   auto message = std::make_shared<session::Message>(*will->message);
   if (durable_) message->number = durable_->next();
   message->received = loop_.now();

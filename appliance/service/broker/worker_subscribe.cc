@@ -26,7 +26,7 @@ void Worker::on_subscribe(ClientConnection& connection, const mqtt::Subscribe& s
     if (exclusive_filter(row.filter)) row.held = connection.client->session->subscriptions().contains(row.filter);
     const bool may = connection.mountpoint.empty()
                          ? may_subscribe(connection, row.filter, f.qos)
-                         : may_subscribe(connection, unmounted(connection, row.filter), f.qos);
+                         : may_subscribe(connection, unmounted(connection.mountpoint, row.filter), f.qos);
     if (!may) row.refused = ReasonCode::not_authorized;
     asked->rows.push_back(std::move(row));
   }
@@ -84,8 +84,8 @@ void Worker::subscribe_all(Asked& asked, uint64_t uid) {
 std::vector<std::string> Worker::auto_subscribe(ClientConnection& connection) {
   std::vector<std::string> retained;
   for (const AutoSubscription& a : options_.auto_subscribe) {
-    const std::string filter = name_filter(
-        connection, routing::fill_client(a.filter, connection.client->session->client_id(), username_of(connection)));
+    const std::string filter =
+        auto_filter(a, connection.mountpoint, connection.client->session->client_id(), username_of(connection));
     if (!mqtt::filter_valid(filter)) continue;  // a client without a name, say
     bool fresh = false;
     const mqtt::Filter f{filter, a.qos, a.no_local, a.retain_as_published, a.retain_handling};
@@ -98,6 +98,7 @@ std::vector<std::string> Worker::auto_subscribe(ClientConnection& connection) {
 
 ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh) {
   if (exclusive_filter(filter.filter) == ByteView()) return ReasonCode::topic_filter_invalid;
+  if (filter.filter.size() > UINT16_MAX) return ReasonCode::topic_filter_invalid;  // with its mountpoint
   if (mqtt::topic_levels(filter.filter) > options_.channel.topic_levels_max) {
     context_.counters.limit(session::Limit::topic_levels);
     return ReasonCode::topic_filter_invalid;

@@ -38,6 +38,7 @@ BrokerStats sum(const std::vector<Worker*>& workers) {
     s.subscribe_denied += c.subscribe_denied.get();
     s.logins_expired += c.logins_expired.get();
     s.http_unreachable += c.http_unreachable.get();
+    s.abandoned += c.abandoned.get();
     s.flapping += c.flapping.get();
     s.connections_over_rate += c.connections_over_rate.get();
     s.throttled += c.throttled.get();

@@ -1,6 +1,8 @@
 // What clients call a topic and what the broker does: $delayed, rewrite rules, mountpoints, exclusive subscriptions. A
 // topic is first taken out of its $-prefix, then rewritten, then mounted;
 // access rules see it rewritten and without the mountpoint.
+#include <algorithm>
+
 #include "codec/mqtt/text.h"
 #include "service/broker/worker.h"
 
@@ -42,7 +44,7 @@ void Worker::mount(ClientConnection& connection, const std::string& client_id) {
 /// Mounts the connection and gives its will the broker's name for its topic. False: it may not have that one.
 bool Worker::name_will(ClientConnection& connection, Opening& opening) {
   mount(connection, opening.client_id);
-  opening.owner = std::string(username_of(connection)) + '\n' + connection.mountpoint;  // neither can hold a control
+  opening.owner = session::owner_of(username_of(connection), connection.mountpoint);
   if (!opening.will) return true;
   std::string topic = name_topic(connection, opening.will->message->topic, opening.client_id);
   const ByteView inner = ByteView(topic).substr(connection.mountpoint.size());
@@ -87,22 +89,39 @@ std::string Worker::name_topic(const ClientConnection& connection, ByteView topi
 /// The same for a filter; what makes it shared or exclusive stays in front.
 std::string Worker::name_filter(const ClientConnection& connection, ByteView filter) const {
   if (!connection.renames) return std::string(filter);
+  return name_filter(connection.mountpoint, connection.client->session->client_id(), username_of(connection), filter);
+}
+
+std::string Worker::name_filter(ByteView mountpoint, ByteView client_id, ByteView username, ByteView filter) const {
   const size_t prefix = prefix_of(filter);
   const ByteView inner = filter.substr(prefix);
-  const auto rewritten = rewrite_.apply(RewriteRule::On::subscribe, inner, connection.client->session->client_id(),
-                                        username_of(connection));
+  const auto rewritten = rewrite_.apply(RewriteRule::On::subscribe, inner, client_id, username);
   std::string out(filter.substr(0, prefix));
-  out += connection.mountpoint;
+  out += mountpoint;
   out += rewritten ? ByteView(*rewritten) : inner;
   return out;
 }
 
 /// A filter of name_filter() without the mountpoint.
-std::string Worker::unmounted(const ClientConnection& connection, ByteView filter) {
+std::string Worker::unmounted(ByteView mountpoint, ByteView filter) {
   const size_t prefix = prefix_of(filter);
   ByteView inner = filter.substr(prefix);
-  if (inner.starts_with(connection.mountpoint)) inner.remove_prefix(connection.mountpoint.size());
+  if (inner.starts_with(mountpoint)) inner.remove_prefix(mountpoint.size());
   return std::string(filter.substr(0, prefix)).append(inner);
+}
+
+std::string Worker::auto_filter(const AutoSubscription& wanted, ByteView mountpoint, ByteView client_id,
+                                ByteView username) const {
+  return name_filter(mountpoint, client_id, username, routing::fill_client(wanted.filter, client_id, username));
+}
+
+/// Whether the configuration subscribes the client to this filter. No rule is asked about that, now or later.
+bool Worker::auto_subscribed(const session::Session& session, ByteView filter) const {
+  if (options_.auto_subscribe.empty()) return false;
+  const session::Owner owner = session::owner_parts(session.owner());
+  return std::ranges::any_of(options_.auto_subscribe, [&](const AutoSubscription& a) {
+    return auto_filter(a, owner.mountpoint, session.client_id(), owner.username) == filter;
+  });
 }
 
 /// A session that was made under another mountpoint must not bring messages from there.

@@ -212,7 +212,7 @@ TEST_F(StagingTest, a_record_that_cannot_be_read_again_is_not_here) {
   for (const std::string& path : files.paths())
     if (path.starts_with("/far/staged/")) {
       std::string& bytes = files.inode(path)->bytes;
-      bytes[bytes.size() - 3] ^= 1;
+      bytes[bytes.rfind("one")] ^= 1;
     }
   restart();
   decide({5}, {});
@@ -226,7 +226,7 @@ TEST_F(StagingTest, a_decision_names_what_is_here_beside_what_is_not) {
   for (const std::string& path : files.paths())
     if (path.starts_with("/far/staged/")) {
       std::string& bytes = files.inode(path)->bytes;
-      bytes[bytes.size() - 3] ^= 1;
+      bytes[bytes.rfind("one")] ^= 1;
     }
   restart();
   decide({5, 5, 6}, {5, 7});  // with its last entry the stream is gone, too
