@@ -114,8 +114,8 @@ TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
   }
 }
 
-/// What they were about has tests of its own beside the code; together they make long and crooked ways. The first ones are
-/// from before shapes had several connections.
+/// What they were about has tests of its own beside the code; together they make long and crooked ways. The first ones
+/// are from before shapes had several connections.
 TEST(EventPlaneSim, seeds_that_once_failed) {
   quiet();
   for (const uint64_t seed : {93, 179, 192, 203, 302, 385, 408, 422, 572}) run_seed(seed, false);

@@ -28,10 +28,10 @@ namespace ph::link {
 
 class ReceiverMemory {
  public:
-  static constexpr uint64_t kBudget = 64ull * 1024 * 1024;  // receiver.memory
-  static constexpr uint64_t kShareMax = 16 * 1024 * 1024;  // what 125 ms and 1 Gbit/s need
-  static constexpr uint64_t kShareMin = 16 * 1024;         // a sender's first batch; below that frames are crumbs
-  static constexpr uint64_t kRestMax = 64 * 1024;          // of who has nothing to wait for
+  static constexpr uint64_t kBudget = 48ull * 1024 * 1024;  // receiver.memory
+  static constexpr uint64_t kShareMax = 16 * 1024 * 1024;   // what 125 ms and 1 Gbit/s need
+  static constexpr uint64_t kShareMin = 16 * 1024;          // a sender's first batch; below that frames are crumbs
+  static constexpr uint64_t kRestMax = 64 * 1024;           // of who has nothing to wait for
   static constexpr Duration kBusyFor = std::chrono::seconds(2);
 
   /// One connection. The caller keeps it where it is from open() to close().

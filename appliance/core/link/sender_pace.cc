@@ -91,7 +91,7 @@ size_t SenderCore::batch_bytes() const {
   size_t bytes = Pace::kBatchMax;
   for (const SenderPeer& peer : peers_)
     if (peer.state == ReceiverState::ready)
-      bytes = std::min({bytes, peer.pace.batch_bytes(), std::max<size_t>(Pace::kBatchMin, peer.allowance / 2)});
+      bytes = std::min({bytes, peer.pace.batch_bytes(), std::max<size_t>(Pace::kBatchMin, peer.allowance / 8 * 7)});
   if (bucket_.rate()) bytes = std::min<size_t>(bytes, std::max<size_t>(Pace::kBatchMin, *bucket_.rate() / 4));
   return bytes;
 }

@@ -37,7 +37,7 @@ struct LinkServerOptions {
   uint64_t incarnation = 0;
   size_t connections_max = limits::kLinkConnectionsMax;
   uint64_t memory = link::ReceiverMemory::kBudget;  // of events that are not committed yet, over all connections
-  Wishes* wishes = nullptr;                   // null: peers are not told what is wanted
+  Wishes* wishes = nullptr;                         // null: peers are not told what is wanted
 };
 
 struct LinkServerStats {
