@@ -613,7 +613,9 @@ TEST(Paused, pausing_and_resuming_over_and_over_loses_nothing) {
     PH_EXPECT_SOON(loop, turned);
     there.connection->send_copy("back");  // writing goes on meanwhile
     there.connection->pause_reading(false);
-    if (i % 3 == 0) PH_EXPECT_SOON(loop, there.data.size() == sent.size());
+    if (i % 3 == 0) {
+      PH_EXPECT_SOON(loop, there.data.size() == sent.size());
+    }
   }
   PH_EXPECT_SOON(loop, there.data.size() == sent.size() && client->data.size() == 800);
   EXPECT_EQ(there.data, sent);
