@@ -79,6 +79,7 @@ int run(const std::string& config) {
   if (!text) return say(kInvalid, text.error());
   auto settings = parse(*text, config);
   if (!settings) return kInvalid;
+  io::reserve_descriptors(connections_max(*settings) + io::kDescriptorReserve);
   log_configure(settings->log.level, ::getenv("JOURNAL_STREAM") == nullptr);
   std::unique_ptr<Node> node;
   std::unique_ptr<WaitingStart> waiting;

@@ -10,6 +10,7 @@
 #include "cli_access.h"
 #include "cli_migrate.h"
 #include "cli_spool.h"
+#include "cli_upstream.h"
 
 int main(int argc, char** argv) {
   namespace cli = ph::cli;
@@ -58,6 +59,7 @@ int main(int argc, char** argv) {
   cli::add_spool_verbs(app, code);
   cli::add_access_verbs(app, code);
   cli::add_migrate_verbs(app, code);
+  cli::add_upstream_verbs(app, code);
 
   app.add_subcommand("version", "print the version")->callback([] { std::puts("posthouse " PH_VERSION); });
 

@@ -44,6 +44,18 @@ std::string text_of(const spool::Orphan& o) {
                           : much + " wait there, acknowledged, for a target that the route no longer has";
 }
 
+/// Names the way out: this waits for as long as it takes.
+std::string text_of(const std::string& upstream, const link::AwayOwner& owner) {
+  std::string streams;
+  for (const StreamId id : owner.streams) streams += (streams.empty() ? "" : ", ") + std::to_string(id.value);
+  return std::to_string(owner.batches) + " batches (streams " + streams +
+         (owner.streams.size() == link::kAwayStreamsShown ? " and maybe others" : "") +
+         ") may have been published there, " +
+         (owner.configured ? "and it does not answer" : "and it is configured no more") +
+         ": nobody else gets them before it says so. If it will never come back: posthouse upstream forget " +
+         upstream + " " + owner.address;
+}
+
 }  // namespace
 
 void Node::update_alarms() {
@@ -136,16 +148,8 @@ void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
           t.one + " and " + t.other + " have the same node id and take each other's place: was a data_dir copied?");
   for (const auto& u : upstreams_) {
     relay::UpstreamStatus s = u->status();
-    for (const link::ReceiverStatus& r : s.receivers)
-      if (r.owned_batches > 0 && r.state == link::ReceiverState::idle)
-        add(to, "upstream_strict_waits", "upstream " + s.name,
-            r.address + " may have published " + std::to_string(r.owned_batches) +
-                " batches, which nobody else gets before it answers");
-    if (s.stranded_batches > 0)
-      add(to, "upstream_strict_waits", "upstream " + s.name,
-          std::to_string(s.stranded_batches) +
-              " batches may have been published by receivers that are configured no "
-              "more: configure them again, or set strict_give_up");
+    for (const link::AwayOwner& owner : s.away_owners)
+      add(to, "upstream_strict_waits", "upstream " + s.name + ", receiver " + owner.address, text_of(s.name, owner));
     if (unreachable(s.receivers)) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
     if (s.renewed)
       add(to, "stream_renewed", "upstream " + s.name,
@@ -155,6 +159,12 @@ void Node::add_link_alarms(std::vector<admin::Alarm>& to) const {
     relay::UpstreamStatus s = u->status();
     if (unreachable(s.receivers)) add(to, "upstream_unreachable", "upstream " + s.name, "no receiver answers");
   }
+  if (const auto kept = seen_ ? seen_->short_memory() : std::nullopt)
+    add(to, "seen_forgotten_early", "event identities",
+        std::to_string(seen_->ended_early()) +
+            " times there were more events than can be told apart for seven days; one "
+            "that comes by a second way more than " +
+            std::to_string(*kept / 1h) + " hours after the first is delivered twice");
   if (uint64_t held = lsd_server_ ? lsd_server_->stats().held : 0)
     add(to, "requests_held", "receiver.lsd", std::to_string(held) + " requests wait for room");
   if (size_t held = intake_ ? intake_->held_streams() : 0)

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "service/admin/owner_desk.h"
 #include "wire_node.h"
 
 namespace ph {
@@ -123,7 +124,7 @@ Result<> Node::open_receiver() {
   PH_ASSIGN(auto staged, spool::SegmentLog::open({.name = "@staged", .directory = settings_.node.data_dir + "/staged"},
                                                  files_, *store_, loop_.random()));
   staging_ = std::make_unique<relay::Staging>(std::move(staged), settings_.receiver->staging_max.value, *intake_, loop_,
-                                              *store_, *committer_);
+                                              *store_, *committer_, settings_.receiver->stream_ttl);
   PH_TRY(staging_->load());
   open_wishes();
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
@@ -134,6 +135,7 @@ Result<> Node::open_receiver() {
                                   .site = settings_.node.site,
                                   .incarnation = incarnation_,
                                   .connections_max = settings_.receiver->connections_max,
+                                  .memory = settings_.receiver->memory.value,
                                   .wishes = wishes_.get()};
   link_server_ = std::make_unique<relay::LinkServer>(std::move(server), loop_, loop_, *intake_, staging_.get());
   return {};
@@ -149,6 +151,37 @@ Result<> Node::open_lsd_receiver() {
   lsd_server_ =
       std::make_unique<relay::LsdServer>(std::move(options), loop_, loop_, *store_, *committer_, files_sink_.get());
   return lsd_server_->load();
+}
+
+bool Node::on_upstream_api(const io::HttpRequest& request, const admin::AccessApi::Answer& answer) {
+  if (request.target != admin::kForgetOwnerPath) return false;
+  if (request.method != "POST") return answer(405, admin::refusal_json("METHOD_NOT_ALLOWED", "POST it")), true;
+  auto asked = admin::parse_forget_owner(request.body);
+  if (!asked) return answer(400, admin::refusal_json("BAD_REQUEST", asked.error().to_string())), true;
+  auto upstream = std::ranges::find(upstreams_, asked->upstream, [](const auto& u) { return u->name(); });
+  if (upstream == upstreams_.end())
+    return answer(404, admin::refusal_json("NOT_FOUND", "no upstream of the link is called " + asked->upstream)), true;
+  const relay::UpstreamStatus status = (*upstream)->status();
+  const auto owner = std::ranges::find(status.away_owners, asked->receiver, &link::AwayOwner::address);
+  if (owner == status.away_owners.end()) {
+    const bool connected = std::ranges::any_of(status.receivers, [&](const link::ReceiverStatus& r) {
+      return r.address == asked->receiver && r.owned_batches > 0;
+    });
+    if (connected)
+      return answer(409, admin::refusal_json("CONNECTED",
+                                             asked->receiver + " is connected and says itself what it has published")),
+             true;
+    return answer(404, admin::refusal_json("NOT_FOUND",
+                                           "nothing of upstream " + asked->upstream + " waits for " + asked->receiver)),
+           true;
+  }
+  admin::OwnerForgotten told{asked->upstream, asked->receiver, owner->batches, !asked->dry_run};
+  if (asked->dry_run) return answer(200, admin::to_json(told)), true;
+  (*upstream)->give_up(asked->receiver, [answer, told = std::move(told)](uint64_t batches) mutable {
+    told.batches = batches;
+    answer(200, admin::to_json(told));
+  });
+  return true;
 }
 
 }  // namespace ph

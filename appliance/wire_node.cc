@@ -213,10 +213,15 @@ Result<> Node::open() {
   return {};
 }
 
+uint64_t connections_max(const settings::Settings& settings) {
+  uint64_t most = settings.receiver && !settings.receiver->link.empty() ? settings.receiver->connections_max : 0;
+  for (const auto& l : settings.listeners) most += l.connections_max;
+  return most;
+}
+
 /// What the configuration promises and the system will not keep.
 void Node::warn_of_limits() const {
-  uint64_t wanted = settings_.receiver && !settings_.receiver->link.empty() ? settings_.receiver->connections_max : 0;
-  for (const auto& l : settings_.listeners) wanted += l.connections_max;
+  const uint64_t wanted = connections_max(settings_);
   const size_t limit = io::descriptor_limit();
   if (limit == 0 || wanted < io::descriptor_ceiling()) return;
   log_warn("descriptor_limit_low", {{"descriptors_max", limit},
@@ -498,7 +503,7 @@ void Node::on_api(const io::HttpRequest& request, const io::HttpAnswer& answer) 
   if (request.method == "GET" && admin::is_status_path(request.target))
     return answer({200, "application/json", admin::to_json(status())});
   const auto late = [answer](int code, std::string body) { answer({code, "application/json", std::move(body)}); };
-  if (!desk_->handle(request.method, request.target, request.body, late) &&
+  if (!on_upstream_api(request, late) && !desk_->handle(request.method, request.target, request.body, late) &&
       !access_api_->handle(request.method, request.target, request.body, late))
     answer({404, "application/json", R"({"code":"NOT_FOUND","message":"no such path"})"});
 }

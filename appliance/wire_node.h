@@ -83,6 +83,9 @@ Result<AccessMaterial> read_access(const settings::Access& from);
 /// Null: no listener wants them.
 Result<std::shared_ptr<const security::PskKeys>> read_psk(const settings::Settings& from);
 
+/// Connections that all listeners and the receiver may have at once.
+uint64_t connections_max(const settings::Settings& settings);
+
 class Node {
  public:
   explicit Node(settings::Settings settings);
@@ -154,6 +157,7 @@ class Node {
   std::optional<size_t> upstream_index(const settings::Target& target) const;
   Result<> open_lsd_receiver();
   void on_api(const io::HttpRequest& request, const io::HttpAnswer& answer);
+  bool on_upstream_api(const io::HttpRequest& request, const admin::AccessApi::Answer& answer);
   void watch_far();
   bool needs_log(const settings::Route& route) const;
   std::vector<port::EventSource*> sources_of(const std::string& target) const;

@@ -113,6 +113,11 @@ void Node::fill_upstreams(admin::Status& s) const {
                                r.in_flight_bytes, r.uncertain_batches, r.owned_batches, r.connects, r.failures,
                                r.last_error});
     }
+    row.given_up_batches = from.given_up_batches;
+    for (const link::AwayOwner& owner : from.away_owners) {
+      row.waits_for.push_back({owner.address, owner.configured, owner.batches, {}});
+      for (const StreamId id : owner.streams) row.waits_for.back().streams.push_back(id.value);
+    }
     s.upstreams.push_back(std::move(row));
   }
 }
@@ -162,6 +167,8 @@ void Node::fill_services(admin::Status& s) const {
                              {"directories_watched", a.directories_watched},
                              {"directories_polled", a.directories_polled},
                              {"rotated_waiting", a.rotated_waiting},
+                             {"held_lanes", a.held_lanes},
+                             {"taken_back_bytes", a.taken_back_bytes},
                              {"rotated", a.rotated},
                              {"deleted", a.deleted},
                              {"drained_after_unlink", a.drained_after_unlink},
@@ -200,6 +207,11 @@ void Node::fill_services(admin::Status& s) const {
                                 {"refused", l.refused},
                                 {"protocol_errors", l.protocol_errors},
                                 {"handshake_timeouts", l.handshake_timeouts},
+                                {"stalled", l.stalled},
+                                {"memory_bytes", l.memory},
+                                {"memory_peak_bytes", l.memory_peak},
+                                {"memory_waits", l.memory_waits},
+                                {"over_credit", l.over_credit},
                                 {"tls_failures", loop_.counters().clients_refused_by_tls.value()},
                                 {"seen_pages", seen_->pages()},
                                 {"seen_forgotten_early", seen_->ended_early()},
@@ -213,6 +225,7 @@ void Node::fill_services(admin::Status& s) const {
                                   {"staged_total", staged.staged},
                                   {"staged_published", staged.published},
                                   {"staged_discarded", staged.discarded},
+                                  {"staged_swept", staged.swept},
                                   {"staged_lost", staged.lost}})
       s.receiver->emplace_back(name, n);
   }
@@ -279,6 +292,7 @@ void Node::fill_services(admin::Status& s) const {
     const broker::JournalStats j = journal_->stats();
     s.mqtt->emplace_back("journal_batches", j.batches);
     s.mqtt->emplace_back("journal_waiting", j.waiting);
+    s.mqtt->emplace_back("journal_waiting_bytes", j.waiting_bytes);
     s.mqtt->emplace_back("sessions_recovered", j.recovered_sessions);
     s.mqtt->emplace_back("retained_recovered", j.recovered_retained);
     s.mqtt->emplace_back("damaged_records", j.damaged_records);
@@ -286,6 +300,7 @@ void Node::fill_services(admin::Status& s) const {
     if (tap_) {
       s.mqtt->emplace_back("tapped", tap_->counters().events);
       s.mqtt->emplace_back("tap_refused", tap_->counters().refused);
+      s.mqtt->emplace_back("tap_shed", tap_->counters().shed);
       s.mqtt->emplace_back("passed_on", tap_->counters().passed_on);
     }
   }

@@ -37,6 +37,19 @@ inline void put_varint(std::string& out, uint64_t value) {
   out.push_back(static_cast<char>(value));
 }
 
+/// Bytes that put_varint() takes for it.
+constexpr size_t varint_size(uint64_t value) {
+  return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7;
+}
+
+/// Signed numbers near 0 as unsigned ones near 0, for put_varint().
+constexpr uint64_t zigzag(int64_t value) {
+  return static_cast<uint64_t>(value) << 1 ^ (value < 0 ? UINT64_MAX : 0);
+}
+constexpr int64_t unzigzag(uint64_t value) {
+  return static_cast<int64_t>(value >> 1 ^ (value & 1 ? UINT64_MAX : 0));
+}
+
 inline void put_sized(std::string& out, ByteView bytes) {
   put_varint(out, bytes.size());
   out.append(bytes);

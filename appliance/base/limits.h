@@ -59,6 +59,8 @@ inline constexpr size_t kDelayedBytesMax = 256 * 1024 * 1024;        // likewise
 inline constexpr size_t kRetainedMessagesMax = 100'000;              // more: delivered, not kept, counted
 inline constexpr size_t kRetainedBytesMax = 256 * 1024 * 1024;       // likewise
 inline constexpr size_t kMailboxBytesMax = 64 * 1024 * 1024;         // to one worker: QoS 0 is dropped, publishers wait
+inline constexpr size_t kTapBytesMax = 32 * 1024 * 1024;             // not yet in spools: QoS 0 is refused, counted
+inline constexpr size_t kJournalBytesMax = 32 * 1024 * 1024;         // not yet on disk: who sends more waits, counted
 inline constexpr Duration kV3SessionExpiry = std::chrono::hours(2);  // clean session 0 of a 3.x client
 
 }  // namespace ph::limits

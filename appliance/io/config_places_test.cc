@@ -97,7 +97,7 @@ TEST_F(ConfigPlaces, a_name_and_its_address_are_one) {
 
 TEST_F(ConfigPlaces, everything_is_told_at_once_and_in_order) {
   const std::string text = "[node]\ndata_dir = \"/dev/null/x\"\n[api]\nsocket = \"" + dir.path() +
-                           "\"\n[[listener]]\nbind = \"192.0.2.1:1\"\n[[listener]]\nbind = \"198.51.100.77:1\"\n";
+                           "\"\n[[listener]]\nbind = \"192.0.2.1:1\"\n[[listener]]\nbind = \"198.51.100.1:1\"\n";
   const std::string all = said(text);
   size_t at = 0;
   for (const char* place : {"f:2:12: error: ", "f:4:10: error: ", "f:6:8: error: ", "f:8:8: error: "}) {

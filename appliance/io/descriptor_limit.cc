@@ -1,9 +1,12 @@
 #include "io/descriptor_limit.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <climits>
 #include <cstdint>
 
 namespace ph::io {
@@ -24,6 +27,13 @@ size_t raise_descriptor_limit() {
   const rlim_t now = ::setrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_max : before;
   limit_of_process() = now;
   return now;
+}
+
+void reserve_descriptors(size_t count) {
+  const size_t most = std::min<size_t>(limit_of_process(), INT_MAX);
+  if (most == 0 || count == 0) return;
+  const int highest = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, static_cast<int>(std::min(count, most) - 1));
+  if (highest >= 0) ::close(highest);  // a table never shrinks; without room for it, it grows as it is used
 }
 
 size_t descriptor_limit() {

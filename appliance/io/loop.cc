@@ -26,7 +26,9 @@ constexpr unsigned kNewEvery = 4;       // of the handshake steps, one is kept f
 constexpr size_t kTasksPerTurn = 4096;  // posted tasks run before sockets get their turn again
 
 constexpr int kEventsPerTurn = 256;
-constexpr auto kAsioPollEvery = 1ms;  // what Asio was given without an event of its own waits no longer
+constexpr size_t kTurnsPerRound = 4;           // of writes; one of fewer sockets takes a turn for each
+constexpr uint64_t kReadPerRound = 64 * 1024;  // after so much new input a round is ended at once
+constexpr auto kAsioPollEvery = 1ms;           // what Asio was given without an event of its own waits no longer
 
 /// Asio's epoll descriptor, which stands in ours so that one wait is for both. It keeps it to itself, but an explicit
 /// instantiation may name any member; should another Asio name it otherwise, this does not compile.
@@ -105,8 +107,9 @@ LoopState::~LoopState() {
   }
   left.clear();
   batch_.clear();
+  answers_.clear();
+  dirty_.clear();
   writing_.clear();
-  dirty.clear();
   handshakes_begun.clear();
   handshakes_new.clear();
   std::exchange(opening, {}).clear();
@@ -129,7 +132,7 @@ void LoopState::turn() {
 
 /// Shows sockets what the kernel says of them, and notes what else there is to do.
 void LoopState::wait_for_events() {
-  const bool busy = asio_due || mail_due_ || !dirty.empty() || !handshakes_begun.empty() || !handshakes_new.empty();
+  const bool busy = asio_due || mail_due_ || writes_due() || !handshakes_begun.empty() || !handshakes_new.empty();
   if (asio_stale_ && steady_now() - asio_polled_ >= kAsioPollEvery) asio_due = true;
   const int patience = busy || asio_due ? 0 : asio_stale_ ? 1 : -1;  // in milliseconds
   epoll_event events[kEventsPerTurn];
@@ -234,15 +237,35 @@ void LoopState::drain_mailbox() {
   mail_due_ = true;
 }
 
-void LoopState::write_dirty() {
+/// Between the parts of a round new input is looked for, and its messages reach those that are still to be written: the
+/// more there is to do, the more goes into one call of the kernel's, which costs more than all that we do for a
+/// message. Nobody waits longer for it, as the round is done no later.
+void LoopState::write_dirty(bool whole_round) {
   // What handlers of this phase send is for the next turn, so that a turn ends.
-  writing_.swap(dirty);
-  asio_stale_ = asio_stale_ || !writing_.empty();
+  writing_.swap(answers_);
+  if (round_left_ == 0) {
+    round_left_ = dirty_.size() - next_dirty_;
+    round_share_ = (round_left_ + kTurnsPerRound - 1) / kTurnsPerRound;
+    round_read_before_ = counters.bytes_read.value();
+  }
+  whole_round = whole_round || counters.bytes_read.value() - round_read_before_ > kReadPerRound;
+  const size_t end = next_dirty_ + (whole_round ? round_left_ : std::min(round_left_, round_share_));
+  round_left_ -= end - next_dirty_;
+  asio_stale_ = asio_stale_ || !writing_.empty() || next_dirty_ < end;
   for (auto& socket : writing_) {
     now_known_ = false;
     socket->write_now();
   }
   writing_.clear();
+  while (next_dirty_ < end) {
+    auto socket = std::move(dirty_[next_dirty_++]);
+    now_known_ = false;
+    socket->write_now();
+  }
+  if (next_dirty_ == dirty_.size() || next_dirty_ > dirty_.size() / 2) {
+    dirty_.erase(dirty_.begin(), dirty_.begin() + static_cast<ptrdiff_t>(next_dirty_));
+    next_dirty_ = 0;
+  }
 }
 
 std::unique_ptr<OutputQueue> LoopState::take_output() {
@@ -266,7 +289,7 @@ IoLoop::~IoLoop() = default;
 void IoLoop::run() {
   state_->thread = std::this_thread::get_id();
   while (!state_->stopping) state_->turn();
-  state_->write_dirty();
+  state_->write_dirty(true);
   state_->thread = std::thread::id();
 }
 

@@ -42,7 +42,7 @@ struct LoopState {
 
   /// One turn. Waits for the first event unless there is something to do without one.
   void turn();
-  void write_dirty();
+  void write_dirty(bool whole_round = false);
   /// From any thread: a task of its own turn.
   void post(port::Task task);
   /// From the loop's thread: a handler of Asio's that the next turn runs.
@@ -54,8 +54,10 @@ struct LoopState {
   void wake();
   /// The time when the handler at work began; outside of handlers, and for other threads, the time it is.
   Instant now();
-  /// Remembers to write `socket` at the end of this turn.
-  void write_later(std::shared_ptr<Socket> socket) { dirty.push_back(std::move(socket)); }
+  /// Remembers to write `socket`: at the end of this turn if it answers what it has just read, else within a round.
+  void write_later(std::shared_ptr<Socket> socket, bool answer) {
+    (answer ? answers_ : dirty_).push_back(std::move(socket));
+  }
   /// Queues a socket whose TLS handshake can begin, or go on.
   void handshake_later(std::shared_ptr<Socket> socket, bool begun) {
     (begun ? handshakes_begun : handshakes_new).push_back(std::move(socket));
@@ -71,7 +73,6 @@ struct LoopState {
   std::unordered_map<Socket*, std::shared_ptr<Socket>> opening;
   std::vector<std::shared_ptr<Socket>> closed;
   bool asio_due = false;  // it has a handler to run
-  std::vector<std::shared_ptr<Socket>> dirty;
   // Those that have begun go first: of more clients than can be served within the timeout, some get through then, and
   // the work done for them is not lost. One step in kNewEvery is kept for new ones.
   std::deque<std::shared_ptr<Socket>> handshakes_begun;
@@ -102,6 +103,15 @@ struct LoopState {
   void run_handshakes();
   std::vector<port::Task> batch_;  // taken from the mailbox, run from next_task_ on
   size_t next_task_ = 0;
+  bool writes_due() const { return !answers_.empty() || next_dirty_ < dirty_.size(); }
+  // To be written. A round is what stands in dirty_ when it begins; it takes a few turns, so that a socket whose turn
+  // to write has not come gets more to write at once.
+  std::vector<std::shared_ptr<Socket>> answers_;
+  std::vector<std::shared_ptr<Socket>> dirty_;  // from next_dirty_ on
+  size_t next_dirty_ = 0;
+  size_t round_left_ = 0;
+  size_t round_share_ = 0;          // written in each of its turns
+  uint64_t round_read_before_ = 0;  // bytes read when it began
   std::vector<std::shared_ptr<Socket>> writing_;
   bool mail_due_ = false;
   bool asio_stale_ = false;  // something ran since it was polled last, and may have left it a cancelled wait, say

@@ -82,7 +82,7 @@ size_t Socket::unsent_bytes() const {
 void Socket::mark_dirty() {
   if (dirty_) return;
   dirty_ = true;
-  loop_.write_later(shared_from_this());
+  loop_.write_later(shared_from_this(), showing_);
 }
 
 void Socket::send(Slice bytes) {

@@ -652,6 +652,50 @@ TEST(Tcp, one_connection_that_never_stops_sending_leaves_room_for_others) {
   EXPECT_LE(largest, kReadBufferBytes) << "one buffer a connection and turn";
 }
 
+TEST(Tcp, of_many_to_write_the_later_ones_take_along_what_comes_meanwhile) {
+  constexpr size_t kMany = 150;
+  IoLoop loop;
+  Server server(loop);
+  std::vector<std::unique_ptr<Recorder>> readers;
+  for (size_t i = 0; i < kMany; ++i) readers.push_back(connected(loop, server));
+  auto writer = connected(loop, server);
+  auto to_all = [&](ByteView bytes) {
+    for (size_t i = 0; i < kMany; ++i) server.clients[i]->connection->send_copy(bytes);
+  };
+  server.clients.back()->at_data = [&](port::Connection& connection, ByteView bytes) {
+    to_all("second");
+    connection.send_copy("answer");
+    return port::Consumed{bytes.size(), 0};
+  };
+  const uint64_t before = loop.counters().writes.value();
+  writer->connection->send_copy("more");
+  to_all("first");
+  size_t had_before_answer = kMany;
+  writer->at_data = [&](port::Connection&, ByteView bytes) {
+    had_before_answer = static_cast<size_t>(std::ranges::count(readers, "firstsecond", &Recorder::data));
+    return port::Consumed{bytes.size(), 0};
+  };
+  PH_EXPECT_SOON(loop, std::ranges::all_of(readers, [](auto& r) { return r->data == "firstsecond"; }) &&
+                           had_before_answer < kMany);
+  EXPECT_LT(loop.counters().writes.value() - before, kMany * 2 - kMany / 3) << "most had both in one write";
+}
+
+TEST(Tcp, a_loop_that_stops_writes_to_all_first) {
+  IoLoop loop;
+  Server server(loop);
+  std::vector<std::unique_ptr<RawClient>> readers;
+  for (size_t i = 0; i < 100; ++i) {
+    readers.push_back(std::make_unique<RawClient>(server.at()));
+    PH_EXPECT_SOON(loop, server.clients.size() == i + 1);
+  }
+  loop.post([&] {
+    for (auto& client : server.clients) client->connection->send_copy("bye");
+    loop.stop();
+  });
+  loop.run();
+  for (auto& reader : readers) EXPECT_EQ(reader->receive(), "bye");
+}
+
 TEST(Listener, refuses_above_its_maximum_and_counts) {
   IoLoop loop;
   port::ListenOptions options;

@@ -13,6 +13,7 @@ namespace {
 constexpr ByteView kMagic = "PHJRNL\r\n";
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeadBytes = 32;
+constexpr uint64_t kPageBytes = 4096;
 constexpr ByteView kRecordMagic = "PSB1";
 constexpr size_t kRecordHeadBytes = 24;
 constexpr ByteView kSuffix = ".jnl";
@@ -146,6 +147,18 @@ class Reading {
   std::string unread_;
 };
 
+/// Writes page by page. What is written at once becomes one large piece of the page cache, where the file system knows
+/// such, and each later write into it would make all of it dirty.
+Result<> write_zeroed(port::File& file, uint64_t offset, ByteView bytes) {
+  while (!bytes.empty()) {
+    ByteView piece = bytes.substr(0, kPageBytes - offset % kPageBytes);
+    PH_TRY(file.write_at(offset, piece));
+    offset += piece.size();
+    bytes.remove_prefix(piece.size());
+  }
+  return {};
+}
+
 }  // namespace
 
 std::string StoreJournal::path_of(const Segment& segment) const {
@@ -212,7 +225,7 @@ Result<> StoreJournal::begin(uint64_t number) {
 Result<std::unique_ptr<port::File>> StoreJournal::make_file(const std::string& path, std::string head) {
   PH_ASSIGN(auto file, files_.open(path, port::OpenMode::write_new));
   head.resize(kZeroedBytes, '\0');
-  PH_TRY(file->write_at(0, head));
+  PH_TRY(write_zeroed(*file, 0, head));
   PH_TRY(file->sync());
   PH_TRY(files_.sync_directory(directory_));
   PH_TRY(files_.sync_directory(directory_.substr(0, std::max<size_t>(1, directory_.rfind('/')))));
@@ -243,7 +256,7 @@ Result<> StoreJournal::append(uint64_t number, const port::WriteBatch& batch) {
     zeroed_ = (size_ + bytes + kZeroedBytes - 1) / kZeroedBytes * kZeroedBytes;
     buffer_.resize(zeroed_ - size_, '\0');
   }
-  PH_TRY(file_->write_at(size_, buffer_));
+  PH_TRY(write_zeroed(*file_, size_, buffer_));
   size_ += bytes;
   counted_ += std::min<uint64_t>(bytes, batch_counts_);
   segments_.back().counted_at = counted_;

@@ -105,6 +105,13 @@ class EventSource {
   /// The source mints a new id, durably, alarms, and next() begins again at `settled` under it.
   virtual void renew(StreamId stream) = 0;
 
+  /// Takes back what it handed out of the stream from `from` on, the end of one of its batches: it is at no receiver,
+  /// and whoever pulled it forgets it (so that a category that is held takes no room from the others). Nothing of the
+  /// stream, nor of what has an order with it, is handed out before resume(). False: it cannot, and nothing changed.
+  virtual bool take_back(StreamId /*stream*/, uint64_t /*from*/) { return false; }
+  /// What take_back() stopped goes on. Of a stream that is unknown or goes on already: nothing.
+  virtual void resume(StreamId /*stream*/) {}
+
   /// Sets the callback made when a stream has ended for good (file deleted, epoch closed) and is settled to its end, so
   /// that receivers may forget it.
   virtual void on_closed(std::move_only_function<void(StreamId)> closed) = 0;

@@ -46,6 +46,7 @@ struct World {
     port::WriteBatch batch;
     log->begin(batch);
     Result<> done = log->flush();
+    if (done) log->add_flushed(batch);
     if (done) done = store->write(batch, true);
     log->finished(done);
     if (!done) std::abort();

@@ -62,32 +62,31 @@ def files(asked, program, folder, kind):
     return [(b - a) / (asked.lines * LINE) for a, b in zip(before, after)]
 
 
-def mqtt(asked, program, folder, size):
+def mqtt(asked, program, folder, size, clients, window, topics):
     net = Net(program, folder, random.Random(8))
     far = net.receiver("far")  # never started: what is measured is the way into the spool
     relay = net.relay("relay", [far], listener=True,
                       routes=[{"name": "mqtt", "topics": ["t/#"], "to": ["far"]}, {"name": "all", "to": ["far"]}])
-    clients, window, topic = 8, 32, packets.text("t/some/device/0001")
-    count = asked.lines // 4 // clients * clients
+    topic = [packets.text(f"t/some/device/{n % topics:04}") for n in range(clients)]
+    rounds = asked.lines // 4 // (clients * window)
     try:
         relay.start()
         senders = [packets.Mqtt(relay.mqtt_port, f"c{n}", clean=True) for n in range(clients)]
         time.sleep(2)
         before = written(relay)
-        for first in range(0, count // clients, window):
-            many = min(window, count // clients - first)
+        for _ in range(rounds):
+            for sender, its in zip(senders, topic):
+                for n in range(window):
+                    sender.send(packets.PUBLISH, 2, its + struct.pack(">H", n + 1) + b"x" * size)
             for sender in senders:
-                for n in range(many):
-                    sender.send(packets.PUBLISH, 2, topic + struct.pack(">H", n + 1) + b"x" * size)
-            for sender in senders:
-                for n in range(many):
+                for n in range(window):
                     sender.expect(packets.PUBACK, n + 1)
         time.sleep(2)
         after = written(relay)
         relay.stop()
     finally:
         net.end()
-    return [(b - a) / (count * (size + len(topic) - 2)) for a, b in zip(before, after)]
+    return [(b - a) / (rounds * clients * window * (size + len(topic[0]) - 2)) for a, b in zip(before, after)]
 
 
 def main():
@@ -95,17 +94,26 @@ def main():
     options.add_argument("--lines", type=int, default=400_000, help="of 300 bytes; a quarter as many messages")
     options.add_argument("--rate", type=int, default=0, help="lines a second; 0: as fast as they go")
     options.add_argument("--preset", default="release")
+    options.add_argument("--beside", metavar="PROGRAM", help="another build of posthouse, measured after ours in each row")
+    options.add_argument("--only", default="", metavar="TEXT", help="rows with this in their name")
     asked = options.parse_args()
-    program = TREE / f"build/{asked.preset}/posthouse"
+    programs = [TREE / f"build/{asked.preset}/posthouse", *([pathlib.Path(asked.beside)] if asked.beside else [])]
     folder = TREE / "build/bench/written"
-    rows = [(kind, lambda kind=kind: files(asked, program, folder, kind)) for kind in CATEGORIES]
-    rows += [(f"MQTT, {size} bytes", lambda size=size: mqtt(asked, program, folder, size)) for size in (100, 300, 1000)]
-    print(f"{'bytes written over bytes taken in':<36}passed  stored")
-    for name, run in rows:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        passed, stored = run()
-        print(f"{name:<36}{passed:6.3f}  {stored:6.3f}", flush=True)
+    rows = [(kind, files, (kind,)) for kind in CATEGORIES]
+    rows += [(f"MQTT, {size} bytes, 8 publishers, one topic", mqtt, (size, 8, 32, 1)) for size in (100, 300, 1000)]
+    rows += [(f"MQTT, {size} bytes, 100 publishers", mqtt, (size, 100, 8, 100)) for size in (100, 300, 1000)]
+    rows += [("MQTT, 300 bytes, one publisher, one by one", mqtt, (300, 1, 1, 1))]
+    print(f"{'bytes written over bytes taken in':<44}passed  stored", *(["  beside:"] if asked.beside else []))
+    for name, measure, what in rows:
+        if asked.only not in name:
+            continue
+        print(f"{name:<44}", end="", flush=True)
+        for program in programs:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            passed, stored = measure(asked, program, folder, *what)
+            print(f"{passed:6.3f}  {stored:6.3f}  ", end="", flush=True)
+        print()
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -68,6 +68,46 @@ def test_a_category_over_its_quota_waits_and_the_others_go_on(net):
     net.stop()
 
 
+def test_categories_that_are_held_leave_the_window_to_the_others(net):
+    """Six categories at their quotas, with the smallest window there is; then one edge with files as its target."""
+    far = net.receiver("far", category=[{"match": ["greedy*"], "quota": "64KiB", "chunk_max": "16KiB"}])
+    edge = net.edge("edge", [far], upstream={"window": "256KiB"})
+    alone = net.node("alone", agent={}, receiver={"category": [{"match": ["greedy*"], "quota": "64KiB"}]},
+                     routes=[{"name": "all", "to": ["files"]}])
+    net.start()
+    for node, place in ((edge, far), (alone, alone)):
+        for n in range(6):
+            for part in range(2):
+                writers.append_lines(node.source_dir / f"greedy{n}/{part}.log", f"g{n}.{part}", 0, 1000)
+        wait_until(lambda node=node: node.status()["agent"]["held_lanes"] == 6, 60, lambda node=node: str(node.status()["agent"]))
+        assert node.status()["agent"]["taken_back_bytes"] > 0
+        for turn in range(3):
+            writers.append_lines(node.source_dir / f"modest{turn}/1.log", "m", 0, 3000)
+            wait_until(lambda place=place, turn=turn: sum(
+                path.read_bytes().count(b"\n") for path in readers.chunks(place.events_dir, f"modest{turn}")) == 3000, 20, node.log)
+        taken = {n: [] for n in range(6)}
+
+        def consume(place=place, taken=taken):
+            for n in taken:
+                current = place.events_dir / f"greedy{n}" / f"greedy{n}_current"
+                for path in readers.chunks(place.events_dir, f"greedy{n}"):
+                    if path.name < current.readlink().name:
+                        taken[n] += path.read_bytes().split(b"\n")[:-1]
+                        path.unlink()
+            rest = {n: sum(path.read_bytes().count(b"\n") for path in readers.chunks(place.events_dir, f"greedy{n}")) for n in taken}
+            return all(len(taken[n]) + rest[n] == 2000 for n in taken)
+
+        if node is edge:
+            wait_until(consume, 120, lambda: str({n: len(lines) for n, lines in taken.items()}))
+            for n in range(6):
+                every = taken[n] + readers.lines(place.events_dir, f"greedy{n}")
+                readers.check_once([every], {f"g{n}.{part}": 1000 for part in range(2)})
+            wait_until(lambda node=node: node.status()["agent"]["held_lanes"] == 0, 20)
+            node.wait_idle()
+            assert node.route("all")["delivered"] == 21_000 and node.route("all")["duplicate"] == 0
+    net.stop()
+
+
 def test_events_over_a_quota_become_dead_letters_where_that_is_asked_for(net):
     far = net.receiver("far", over_quota="dead_letter", category=[{"match": ["greedy"], "quota": "64KiB"}])
     edge = net.edge("edge", [far])

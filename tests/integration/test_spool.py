@@ -26,6 +26,14 @@ def filled(net, count=3000):
     return edge, relay, far
 
 
+def harm(path):
+    """Flips a bit of a line in the middle of a segment; its bytes then."""
+    data = bytearray(path.read_bytes())
+    data[data.index(b"\ns ", len(data) // 2) + 1] ^= 0x10
+    path.write_bytes(data)
+    return data
+
+
 def spool(node, verb):
     return node.command("spool", verb, "-c", str(node.config_path))
 
@@ -47,9 +55,7 @@ def test_s2_one_flipped_bit(net):
     """What is damaged is quarantined with its bytes and told; everything else is delivered."""
     _, relay, far = filled(net)
     path = segments(relay)[0]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x10
-    path.write_bytes(data)
+    data = harm(path)
     done = spool(relay, "check")
     assert done.returncode not in (0, -6, -11), done
     assert path.name in done.stdout + done.stderr
@@ -76,7 +82,8 @@ def test_s2_one_record_of_three_segments(net):
                     routes=[{"name": "pay", "topics": ["pay/#"], "to": ["far"], "spool": {"max": "1MiB"}}])
     edge.start()
     publisher = client(edge.mqtt_port)
-    last = [publisher.publish("pay/1", b"payment %06d" % n, qos=1, wait=False) for n in range(3000)][-1]
+    payload = b"payment %06d" + b"." * 100
+    last = [publisher.publish("pay/1", payload % n, qos=1, wait=False) for n in range(3000)][-1]
     wait_until(lambda: publisher.published.get(last) and len(publisher.published) == 3000, 60)
     publisher.close()
     edge.stop()
@@ -99,17 +106,41 @@ def test_s2_one_record_of_three_segments(net):
     assert any(a["code"] == "records_quarantined" for a in edge.status()["alarms"])
     edge.wait_log(f"spool_record_damaged.*segment={path.name} offset=[0-9]+")
     lines = readers.lines(far.events_dir, "pay")
-    assert lines == [b"payment %06d" % n for n in range(3000) if n != 1499]
+    assert lines == [payload % n for n in range(3000) if n != 1499]
     assert far.status()["receiver"]["gap_events"] == 1
+    net.stop()
+
+
+def test_s2_a_flipped_bit_between_records_costs_none(net):
+    """What the records of a batch share stands at both of its ends: one of them may be harmed."""
+    _, relay, far = filled(net)
+    path = segments(relay)[0]
+    data = bytearray(path.read_bytes())
+    for end in (b"PHBH", b"PHBF"):
+        data[data.index(end, len(data) // 2) + 9] ^= 1
+    path.write_bytes(data)
+    done = spool(relay, "check")
+    assert done.returncode == 1 and "head or foot of a batch" in done.stdout, done
+    relay.start()
+    relay.stop()
+    assert spool(relay, "repair").returncode == 0
+    assert spool(relay, "check").returncode == 0
+    data[data.index(b"PHBH") + 9] ^= 1
+    path.write_bytes(data)
+    relay.start()
+    far.start()
+    net.nodes.pop()  # the edge has nothing left
+    net.wait_drained()
+    readers.check_once([readers.lines(far.events_dir, "clicks")], {"s": 3000})
+    assert relay.status()["spool"][0]["quarantined"] == 0
+    relay.wait_log("spool_batch_end_damaged")
     net.stop()
 
 
 def test_s2_repair_keeps_the_bad_bytes(net):
     _, relay, far = filled(net)
     path = segments(relay)[0]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x10
-    path.write_bytes(data)
+    data = harm(path)
     assert spool(relay, "check").returncode != 0
     done = spool(relay, "repair")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -269,9 +300,7 @@ def test_dead_letters_of_a_target_that_is_gone_stay(net):
 def test_spool_verbs_as_json_and_the_alarm_that_repair_ends(net):
     _, relay, far = filled(net)
     path = segments(relay)[0]
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0x10
-    path.write_bytes(data)
+    data = harm(path)
     relay.start()
     far.start()
     wait_until(lambda: [a for a in relay.status()["alarms"] if a["code"] == "records_quarantined"], 20, relay.status)

@@ -84,3 +84,52 @@ def test_an_owner_that_is_away_is_waited_for_and_the_rest_goes_on(net, rng):
     readers.check_once(lines(far), written)
     assert edge.total("maybe_duplicate") == 0
     net.stop()
+
+
+def waits(edge):
+    return [alarm for alarm in edge.status()["alarms"] if alarm["code"] == "upstream_strict_waits"]
+
+
+def test_an_owner_that_will_never_come_back_is_given_up_by_hand(net, rng):
+    """Its machine is gone and its address in no configuration: what it alone may have published waits, with an alarm that says
+    what to do; and then goes elsewhere, counted."""
+    far = [net.receiver("far-1"), net.receiver("far-2")]
+    edge = net.edge("edge", far, upstream={"dedup": "strict", "request_timeout": "2s", "resume_timeout": "500ms"})
+    net.start()
+    gone, other = far
+    producer = writers.Producer(edge.source_dir / CATEGORY, 120_000, 10_000, rng)
+    producer.start()
+    for _ in range(20):
+        time.sleep(rng.uniform(0.1, 0.5))
+        gone.kill()
+        time.sleep(0.3)
+        if waits(edge):
+            break
+        gone.launch()
+        gone.wait_ready()
+    written = producer.finish()
+    (alarm,) = waits(edge)
+    assert gone.link in alarm["about"] and "posthouse upstream forget next " + gone.link in alarm["text"], alarm
+    edge.stop()
+    edge.tables["upstream"][0]["addresses"] = [other.link]
+    edge.write_config()
+    edge.start()
+    (alarm,) = waits(edge)
+    assert "configured no more" in alarm["text"], alarm
+
+    asked = edge.command("upstream", "forget", "next", other.link, "--socket", edge.tables["api"]["socket"])
+    assert asked.returncode == 1, "nothing waits for that one"
+    asked = edge.command("upstream", "forget", "next", gone.link, "--socket", edge.tables["api"]["socket"])
+    assert asked.returncode == 1 and "comes twice" in asked.stdout and "--yes" in asked.stdout, asked
+    assert waits(edge), "it was only asked"
+    done = edge.command("upstream", "forget", "next", gone.link, "--yes", "--socket", edge.tables["api"]["socket"])
+    assert done.returncode == 0 and "maybe_duplicate" in done.stdout, done
+    wait_until(lambda: edge.idle() and not waits(edge), 60, lambda: edge.status()["upstreams"])
+    assert edge.status()["upstreams"][0]["given_up_batches"] > 0
+    all_lines = [line for of in lines(far) for line in of]
+    count = sum(written.values())
+    assert len(set(all_lines)) == count, "something is lost"
+    assert edge.total("maybe_duplicate") > 0
+    assert len(all_lines) - count <= edge.total("maybe_duplicate"), "a duplicate that nobody counted"
+    edge.balanced()
+    net.stop()

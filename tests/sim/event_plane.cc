@@ -176,6 +176,7 @@ Node& EventPlane::add(std::string name, std::string config) {
   options.name = name;
   options.config = std::move(config);
   options.segment_bytes = 16 * 1024;
+  if (seed_ % 3 == 0) options.receiver_memory = 24 * 1024;  // less than the windows of two senders
   options.restart_after = [this]() -> std::optional<Duration> {
     return faults_on_ ? world_.between(50ms, 6s) : world_.between(50ms, 500ms);
   };

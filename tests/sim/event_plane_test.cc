@@ -114,11 +114,12 @@ TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
   }
 }
 
-/// What they were about has tests of its own beside the code; together they make long and crooked ways. From before
-/// shapes had several connections.
+/// What they were about has tests of its own beside the code; together they make long and crooked ways. The first ones are
+/// from before shapes had several connections.
 TEST(EventPlaneSim, seeds_that_once_failed) {
   quiet();
   for (const uint64_t seed : {93, 179, 192, 203, 302, 385, 408, 422, 572}) run_seed(seed, false);
+  for (const uint64_t seed : {680, 864}) run_seed(seed);
 }
 
 TEST(SimWorld, a_task_that_asks_for_itself_at_once_is_found_to_spin) {

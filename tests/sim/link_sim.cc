@@ -154,6 +154,7 @@ Profile Profile::of_seed(uint64_t seed) {
     *share = random.chance(0.25) ? 0 : static_cast<double>(1 + random.below(10));
   p.refuse = random.chance(0.7);
   p.hash = random.chance(0.4);
+  if (random.chance(0.5)) p.allowance = 500 + random.below(2500);
   return p;
 }
 

@@ -107,6 +107,7 @@ struct Connection : std::enable_shared_from_this<Connection> {
   bool saw_events = false;
   uint64_t consumed = 0;
   uint64_t granted = 0;
+  uint64_t received = 0;  // as credit counts
   size_t resumes_waiting = 0;
 
   void push(bool to_receiver, const link::Encoded& frame);
@@ -130,6 +131,7 @@ struct Profile {
   double starvation = 0.1;
   double full_disks = 0.05;
   double holds = 0.05;
+  uint64_t allowance = 3000;  // credit beyond what is consumed; a batch has up to 600 bytes
   bool refuse = true;
   bool hash = false;            // by the first digit of a unit's number, so that each stream has ten keys
   bool key_order = false;       // checked: nothing is rerouted unasked

@@ -10,7 +10,6 @@
 namespace ph::link_sim {
 namespace {
 
-constexpr uint64_t kAllowance = 3000;
 constexpr WallTime kWall = WallTime(std::chrono::hours(400'000));
 
 }  // namespace
@@ -61,6 +60,7 @@ void Receiver::crash() {
 void Receiver::accept(const std::shared_ptr<Connection>& c) {
   link::Hello hello;
   hello.node.raw[0] = static_cast<unsigned char>(index_ + 1);
+  hello.features = link::features::need;
   send(*c, hello);
 }
 
@@ -123,8 +123,9 @@ void Receiver::answer(Connection& c, const link::Resume& resume) {
 
 void Receiver::grant(Connection& c) {
   if (world_.clock.now() < starved_until_ && !world_.calm) return;
-  uint64_t credit = c.consumed + kAllowance;
-  if (credit < c.granted + kAllowance / 4) return;
+  const uint64_t allowance = world_.profile.allowance;
+  uint64_t credit = c.consumed + allowance;
+  if (credit < c.granted + allowance / 4) return;
   c.granted = credit;
   send(c, link::Credit{credit});
 }
@@ -137,6 +138,8 @@ void Receiver::starve(Duration time) {
 }
 
 void Receiver::take(Connection& c, const link::Events& events, size_t bytes) {
+  if (c.received >= c.granted) world_.violated("EVENTS were begun without credit");
+  c.received += bytes;
   link::StreamKey k = key(events.stream);
   if (auto& owner = owners_[k]; owner.lock().get() != &c) {
     owner = c.weak_from_this();

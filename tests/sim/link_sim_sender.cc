@@ -38,6 +38,7 @@ void SendingNode::start() {
   options.resume_timeout = 1s;
   options.probe_max = 1s;
   options.confirms_stored = true;
+  options.frame_min = 200;
   sender_ = link::Sender::make(std::move(options), world_.random);
   std::vector<std::vector<link::SenderStream>> open(world_.profile.sources);
   for (auto& s : world_.streams) {

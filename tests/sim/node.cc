@@ -403,7 +403,8 @@ Result<> Node::open_receiver(Running& r) {
                                   .self = id_,
                                   .name = settings_.node.name,
                                   .site = settings_.node.site,
-                                  .incarnation = r.incarnation};
+                                  .incarnation = r.incarnation,
+                                  .memory = options_.receiver_memory};
   r.server = std::make_unique<relay::LinkServer>(std::move(server), *r.loop, *r.network, *r.intake, r.staging.get());
   return {};
 }

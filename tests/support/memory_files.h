@@ -108,6 +108,13 @@ class MemoryFiles : public port::Files {
   }
   /// The same through a descriptor that the producer holds, whatever became of the name.
   void append(const InodePtr& inode, ByteView bytes) { put(*inode, inode->bytes.size(), bytes); }
+  /// A producer's link(2).
+  void link(const std::string& from, const std::string& to) {
+    InodePtr inode = find(from);
+    ++inode->links;
+    entries_[to] = inode;
+    names_.push_back({"", to, inode, nullptr});
+  }
   /// A producer's truncate(2).
   void shrink(const std::string& path, uint64_t size) {
     InodePtr inode = find(path);

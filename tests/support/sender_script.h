@@ -112,6 +112,8 @@ class SenderScript {
           sender_->durable(use->source, use->stream, use->receiver, now_);
         if (const auto* copies = std::get_if<link::effect::ReroutedUnasked>(&e); copies && durable_at_once)
           sender_->counted(copies->source, copies->stream, now_);
+        if (const auto* parked = std::get_if<link::effect::Parked>(&e); parked && takes_back)
+          sender_->taken_back(parked->stream, parked->from, now_);
         if (const auto* own = std::get_if<link::effect::Own>(&e); own && durable_at_once)
           sender_->owned(own->source, own->stream, own->first, own->attempt, now_);
       }
@@ -126,6 +128,7 @@ class SenderScript {
     return sent_;
   }
   bool durable_at_once = true;
+  bool takes_back = false;                                     // as a source of files does
   std::map<std::pair<uint64_t, uint64_t>, uint64_t> attempts;  // strict: the latest of each range that was sent
 
  private:
@@ -148,6 +151,9 @@ class SenderScript {
     if (const auto* e = std::get_if<fx::Renew>(&effect)) return "renew stream " + n(e->stream.value);
     if (const auto* e = std::get_if<fx::Own>(&effect))
       return "r" + n(e->receiver) + " owns " + range(e->first, e->last) + " of stream " + n(e->stream.value);
+    if (const auto* e = std::get_if<fx::Parked>(&effect))
+      return "stream " + n(e->stream.value) + " parked from " + n(e->from);
+    if (const auto* e = std::get_if<fx::Released>(&effect)) return "stream " + n(e->stream.value) + " released";
     if (std::holds_alternative<fx::Wanted>(effect)) return "wanted";
     const auto& send = std::get<fx::Send>(effect);
     std::string bytes = send.frame.head + std::string(send.frame.body.view());

@@ -59,6 +59,13 @@ Result<Head> decode_head(ByteView bytes, ByteView& payload) {
   return head;
 }
 
+/// A varint in as few bytes as it takes.
+bool shortest(Reader& in, uint64_t& value) {
+  const size_t before = in.rest().size();
+  value = in.varint();
+  return in.ok() && before - in.rest().size() == varint_size(value);
+}
+
 Result<> check(const Block& b) {
   uint64_t span = b.id.last - b.id.first;
   ByteView p = b.payload.view();
@@ -116,6 +123,40 @@ Result<Block> decode_header(ByteView bytes) {
   ByteView payload;
   PH_ASSIGN(Head head, decode_head(bytes, payload));
   return std::move(head.block);
+}
+
+std::optional<Parts> split(ByteView encoded) {
+  Reader in(encoded);
+  const auto tag = in.fixed<uint8_t>(), flags = in.fixed<uint8_t>();
+  if (!in.ok() || (tag != (kVersion << 4 | 1) && tag != (kVersion << 4 | 2))) return std::nullopt;
+  const bool message = (tag & 15) == static_cast<uint8_t>(BlockKind::message);
+  in.sized(UINT16_MAX);
+  in.take(16 + 8);
+  Parts parts;
+  parts.head = encoded.substr(0, encoded.size() - in.rest().size());
+  if (!shortest(in, parts.first) || !shortest(in, parts.span) || !shortest(in, parts.events) ||
+      !shortest(in, parts.accepted_ms))
+    return std::nullopt;
+  parts.tail = in.rest();
+  uint64_t hops = in.varint();
+  if (hops > limits::kHopsMax) return std::nullopt;
+  for (; hops > 0; --hops) in.sized(kSiteMax);
+  if (message || (flags & Flag::gap) != 0) in.sized(UINT16_MAX);
+  if (message) {
+    in.varint();
+    in.sized();
+  }
+  if (!in.ok()) return std::nullopt;
+  parts.payload = in.rest();
+  parts.tail.remove_suffix(parts.payload.size());
+  return parts;
+}
+
+void join(const Parts& parts, std::string& out) {
+  out.append(parts.head);
+  for (uint64_t number : {parts.first, parts.span, parts.events, parts.accepted_ms}) put_varint(out, number);
+  out.append(parts.tail);
+  out.append(parts.payload);
 }
 
 Block cut(const Block& block, uint64_t first, uint64_t last) {

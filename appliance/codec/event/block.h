@@ -28,6 +28,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,24 @@ Result<Block> decode(const Slice& bytes);
 /// The same without a look at the payload, which is neither checked nor filled in: for who wants to know where an event
 /// has been, of every event that passes.
 Result<Block> decode_header(ByteView bytes);
+
+/// An encoded block taken apart at what changes from event to event, for who stores many of them side by side: head and
+/// tail are the same bytes for every message of one topic and category.
+struct Parts {
+  ByteView head;  // version to origin stream id
+  uint64_t first = 0;
+  uint64_t span = 0;  // last - first
+  uint64_t events = 0;
+  uint64_t accepted_ms = 0;
+  ByteView tail;  // hops; of a message its topic, expiry and properties
+  ByteView payload;
+  bool operator==(const Parts&) const = default;
+};
+/// nullopt for what is no block, is newer, or has a number in more bytes than it needs: join() gives back the same
+/// bytes.
+std::optional<Parts> split(ByteView encoded);
+/// Appends the block.
+void join(const Parts& parts, std::string& out);
 
 /// A `lines` block's part that holds positions [first, last), which must be line ends within the block. Not for
 /// atomic().

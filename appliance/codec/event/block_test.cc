@@ -80,6 +80,40 @@ TEST(Block, rejects_lines_that_disagree_with_their_count_or_range) {
   EXPECT_EQ(decode(Slice(encode(b))).error().code, errors::malformed);
 }
 
+TEST(Block, taken_apart_and_joined_is_the_same_bytes) {
+  Block gap;
+  gap.gap = true;
+  gap.topic = "dropped";
+  gap.id = {NodeId{}, StreamId{3}, 5, 500};
+  for (const Block& b : {lines_block(), message_block(), gap}) {
+    const std::string bytes = encode(b);
+    auto parts = split(bytes);
+    ASSERT_TRUE(parts);
+    EXPECT_EQ(parts->first, b.id.first);
+    EXPECT_EQ(parts->span, b.id.last - b.id.first);
+    EXPECT_EQ(parts->events, b.events);
+    EXPECT_EQ(parts->payload, b.payload.view());
+    std::string again;
+    join(*parts, again);
+    EXPECT_EQ(again, bytes);
+    for (size_t cut_at = 0; cut_at < bytes.size() - b.payload.size(); ++cut_at)
+      EXPECT_FALSE(split(ByteView(bytes).substr(0, cut_at))) << cut_at;
+  }
+}
+
+TEST(Block, is_not_taken_apart_when_its_bytes_would_not_come_back) {
+  std::string bytes = encode(message_block());
+  const size_t first_at = 1 + 1 + 1 + message_block().category.size() + 16 + 8;
+  ASSERT_EQ(bytes[first_at], 9);
+  bytes.replace(first_at, 1, "\x89\x00", 2);  // the same number, one byte longer
+  ASSERT_TRUE(decode(Slice(bytes)));
+  EXPECT_FALSE(split(bytes));
+  bytes = encode(message_block());
+  bytes[0] = 3 << 4 | 1;
+  EXPECT_FALSE(split(bytes)) << "newer";
+  EXPECT_FALSE(split("")) << "empty";
+}
+
 TEST(Block, cuts_at_line_ends) {
   Block part = cut(lines_block(), 1004, 1012);
   EXPECT_EQ(part.payload.view(), "def\nghi\n");

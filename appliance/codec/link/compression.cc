@@ -60,4 +60,9 @@ Result<Slice> Decompressor::decompress(ByteView bytes, size_t size_max) {
   return Slice(std::move(out));
 }
 
+uint64_t Decompressor::told_size(ByteView bytes) {
+  const unsigned long long size = ZSTD_getFrameContentSize(bytes.data(), bytes.size());
+  return size == ZSTD_CONTENTSIZE_UNKNOWN || size == ZSTD_CONTENTSIZE_ERROR ? 0 : size;
+}
+
 }  // namespace ph::link

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "base/bytes.h"
@@ -31,6 +32,8 @@ class Decompressor {
   ~Decompressor();
   /// Errors: link.malformed: not one whole zstd frame that tells its content's size, or that is over `size_max`.
   Result<Slice> decompress(ByteView bytes, size_t size_max);
+  /// What `bytes` say that they become; 0: they do not, and decompress() refuses them.
+  static uint64_t told_size(ByteView bytes);
 
  private:
   struct Context;

@@ -70,4 +70,13 @@ TEST(Compression, damage_is_an_error_or_other_bytes_of_the_same_size) {
   }
 }
 
+TEST(LinkCompression, tells_what_it_becomes_before_it_does) {
+  Compressor compressor;
+  const Slice compact = compressor.compress(std::string(100'000, 'x'));
+  EXPECT_LT(compact.size(), 1000u);
+  EXPECT_EQ(Decompressor::told_size(compact.view()), 100'000u);
+  for (size_t n = 0; n < 5; ++n) EXPECT_EQ(Decompressor::told_size(compact.view().substr(0, n)), 0u);
+  EXPECT_EQ(Decompressor::told_size("no frame at all"), 0u);
+}
+
 }  // namespace ph::link

@@ -61,11 +61,12 @@ enum class Type : uint8_t {
   pong,
   goodbye,
   decide,
+  need,
   interest_ask = 20,
   interest
 };
 constexpr const char* kNames[] = {"",     "HELLO",   "REFUSE", "RESUME", "RESUMED",      "EVENTS",  "ACK",    "CREDIT",
-                                  "HOLD", "RELEASE", "CLOSE",  "PING",   "PONG",         "GOODBYE", "DECIDE", "",
+                                  "HOLD", "RELEASE", "CLOSE",  "PING",   "PONG",         "GOODBYE", "DECIDE", "NEED",
                                   "",     "",        "",       "",       "INTEREST_ASK", "INTEREST"};
 bool is_known(uint8_t type) {
   return type < std::size(kNames) && *kNames[type];
@@ -207,6 +208,10 @@ Type put(std::string& out, const Decide& f) {
 void put_texts(std::string& out, const std::vector<std::string>& texts) {
   put_varint(out, texts.size());
   for (const std::string& text : texts) put_sized(out, text);
+}
+Type put(std::string& out, const Need& f) {
+  put_varint(out, f.bytes);
+  return Type::need;
 }
 Type put(std::string& out, const InterestAsk& f) {
   put_texts(out, f.categories);
@@ -371,6 +376,9 @@ void get_texts(Reader& r, std::vector<std::string>& texts, bool& good, size_t mo
   if (count > most) good = false;
   for (uint64_t i = 0; i < count && good && r.ok(); ++i) texts.push_back(get_text(r));
 }
+void get(Reader& r, Need& f, bool&) {
+  f.bytes = r.varint();
+}
 void get(Reader& r, InterestAsk& f, bool& good) {
   get_texts(r, f.categories, good);
 }
@@ -431,6 +439,8 @@ Result<Frame> parse_any(Type type, ByteView body) {
       return parse<Goodbye>(type, body);
     case Type::decide:
       return parse<Decide>(type, body);
+    case Type::need:
+      return parse<Need>(type, body);
     case Type::interest_ask:
       return parse<InterestAsk>(type, body);
     case Type::interest:
@@ -473,8 +483,9 @@ Result<Decoded> decode(ByteView bytes) {
   }
   size_t length = load_fixed<uint32_t>(bytes.data());
   if (length > limits::kFrameMax) return fail(errors::frame_too_long, std::to_string(length) + " bytes");
-  out.wanted = kHeader + length;
+  out.wanted = kHeader + (bytes.size() < 6 ? 0 : length);
   if (bytes.size() < 6) return out;
+  out.events = static_cast<Type>(bytes[5]) == Type::events;
   auto version = static_cast<uint8_t>(bytes[4]);
   auto type = static_cast<uint8_t>(bytes[5]);
   if (version > kVersion) return fail(errors::newer_format, type_name(type) + " in format " + std::to_string(version));

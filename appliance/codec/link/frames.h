@@ -11,9 +11,9 @@
 // reader ignores bytes behind what it knows of a body, so that fields can be added at the end.
 //
 // Order on a connection: both send HELLO at once. The accepting side answers a HELLO that it cannot take by REFUSE and
-// closes. The connecting side is the sender: RESUME, then EVENTS, CLOSE; the other answers RESUMED, ACK, CREDIT, HOLD,
-// RELEASE, and INTEREST once it was asked. Either may send PING when idle (PONG repeats its token) and GOODBYE before
-// an orderly end.
+// closes. The connecting side is the sender: RESUME, then EVENTS, CLOSE, NEED; the other answers RESUMED, ACK, CREDIT,
+// HOLD, RELEASE, and INTEREST once it was asked. Either may send PING when idle (PONG repeats its token) and GOODBYE
+// before an orderly end.
 //
 // Strict (feature bit 1, amendment 17): EVENTS with an attempt are only staged: durable, and in no file. ACK.staged
 // says so. The sender then records the one owner of these positions and sends DECIDE, which publishes (answered by
@@ -50,6 +50,7 @@ namespace features {
 inline constexpr uint64_t zstd = 1;           // EVENTS with codecs::zstd are understood
 inline constexpr uint64_t strict = 1 << 1;    // EVENTS.attempt, ACK.staged, RESUMED.staged, DECIDE
 inline constexpr uint64_t interest = 1 << 4;  // of a receiver: INTEREST_ASK is answered
+inline constexpr uint64_t need = 1 << 5;      // of a receiver: credit follows NEED
 }  // namespace features
 
 struct Hello {
@@ -130,11 +131,18 @@ struct Ack {
   bool operator==(const Ack&) const = default;
 };
 /// Cumulative from zero per connection: EVENTS frames (header and body bytes, compressed ones by what they become) the
-/// sender may have sent in all. It may begin a frame whenever it has sent less than this, so one frame may overshoot
-/// and no frame size can dead-lock.
+/// sender may have sent in all; at least 8 KiB more than what the receiver has dealt with. It cuts its batches to that;
+/// what cannot be cut it may begin whenever it has sent less than this, so no frame size can dead-lock. A frame that is
+/// begun without any credit left ends the connection.
 struct Credit {
   uint64_t bytes = 0;
   bool operator==(const Credit&) const = default;
+};
+/// Sender: it has something to send and no credit for it; `bytes` as in CREDIT, what it has sent in all. At most one
+/// for each CREDIT; to be sent only to a receiver whose HELLO has features::need.
+struct Need {
+  uint64_t bytes = 0;
+  bool operator==(const Need&) const = default;
 };
 /// Receiver: it took nothing of this stream that is not acknowledged, and drops EVENTS of it with an older hold_epoch;
 /// nothing is to be sent before RELEASE. For a route whose spool is full: other streams go on.
@@ -200,7 +208,7 @@ inline constexpr uint8_t zstd = 1;  // see compression.h
 }  // namespace codecs
 
 using Frame = std::variant<Hello, Refuse, Resume, Resumed, Events, Ack, Credit, Hold, Release, CloseStream, Ping, Pong,
-                           Goodbye, Decide, InterestAsk, Interest>;
+                           Goodbye, Decide, InterestAsk, Interest, Need>;
 
 /// A frame ready to send: small fields first, then (EVENTS only) the packed blocks, shared and not copied.
 struct Encoded {
@@ -214,6 +222,7 @@ Encoded encode(const Frame& frame);
 struct Decoded {
   size_t consumed = 0;                        // bytes of the frame; 0: not whole yet
   size_t wanted = 0;                          // when consumed is 0: total bytes needed
+  bool events = false;                        // whole or not: it is EVENTS; known from the sixth byte on
   std::variant<std::monostate, Frame> frame;  // monostate with consumed > 0: unknown type, skipped
 };
 /// EVENTS.packed is a view into `bytes` without an owner: copy or use it before `bytes` goes.

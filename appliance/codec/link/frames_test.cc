@@ -32,6 +32,7 @@ std::vector<Frame> all_frames() {
       Ack{a, spans, {{0, 3}}, 12, rejects, {}},
       Ack{a, {}, {}, 0, {}, {1, UINT64_MAX}},
       Credit{1ULL << 33},
+      Need{1ULL << 34},
       Hold{b, "spool_full"},
       Release{b},
       CloseStream{a},

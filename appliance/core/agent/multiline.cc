@@ -1,34 +1,36 @@
 #include "core/agent/multiline.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
 
 namespace ph::agent {
 
-namespace {
+struct Multiline::Pattern {
+  explicit Pattern(const std::string& text) : regex(text, options()) {}
+  /// Lines are bytes: one that is no UTF-8 begins an event as well.
+  static RE2::Options options() {
+    RE2::Options bytes(RE2::Latin1);
+    bytes.set_log_errors(false);
+    return bytes;
+  }
+  RE2 regex;
+};
 
-// Polynomial: the other way of libstdc++ tries every way to match, and (a+)+: takes minutes for 30 letters without a
-// colon.
-constexpr auto kSyntax = std::regex::ECMAScript | std::regex_constants::__polynomial;
+Multiline::Multiline(MultilineOptions options, std::unique_ptr<Pattern> start)
+    : options_(std::move(options)), start_(std::move(start)) {}
 
-}  // namespace
-
-Multiline::Multiline(MultilineOptions options) : options_(std::move(options)), start_(options_.start, kSyntax) {}
+Multiline::~Multiline() = default;
 
 Result<std::shared_ptr<const Multiline>> Multiline::make(MultilineOptions options) {
-  try {
-    return std::shared_ptr<const Multiline>(new Multiline(std::move(options)));
-  } catch (const std::regex_error& e) {
-    return fail("agent.bad_pattern", e.what());
-  }
+  auto start = std::make_unique<Pattern>(options.start);
+  if (!start->regex.ok()) return fail("agent.bad_pattern", start->regex.error());
+  return std::shared_ptr<const Multiline>(new Multiline(std::move(options), std::move(start)));
 }
 
 bool Multiline::begins(ByteView line) const {
-  const ByteView look = line.substr(0, kLookMax);
-  try {
-    return std::regex_search(look.begin(), look.end(), start_, std::regex_constants::match_continuous);
-  } catch (const std::regex_error&) {
-    return true;  // too costly for this line: it stands for itself, nothing is held back
-  }
+  const size_t look = std::min(line.size(), kLookMax);
+  return start_->regex.Match({line.data(), look}, 0, look, RE2::ANCHOR_START, nullptr, 0);
 }
 
 Multiline::Cut Multiline::cut(ByteView lines, bool last) const {

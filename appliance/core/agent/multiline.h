@@ -1,6 +1,6 @@
 // Events of several lines: a line that matches a pattern begins one, and those behind it belong to it, as a stack trace
-// does. Pure. The pattern (ECMAScript, without back-references) is looked for at the beginning of a line, in its first
-// kLookMax bytes, in a time that is bounded whatever the pattern and the line are.
+// does. Pure. The pattern (RE2's syntax, over bytes) is looked for at the beginning of a line, in its first kLookMax
+// bytes, in a time that is linear in them whatever the pattern is.
 //
 // An event is whole when the next one begins, when a bound is reached, or when the caller says that nothing follows.
 // It leaves as one line: newlines within it as "\n", backslashes as "\\", as writers of LSD's files do; so a consumer
@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <regex>
 #include <string>
 
 #include "base/bytes.h"
@@ -29,6 +28,7 @@ class Multiline {
  public:
   static constexpr size_t kLookMax = 512;
 
+  ~Multiline();
   /// Errors: agent.bad_pattern.
   static Result<std::shared_ptr<const Multiline>> make(MultilineOptions options);
 
@@ -41,10 +41,11 @@ class Multiline {
   const MultilineOptions& options() const { return options_; }
 
  private:
-  explicit Multiline(MultilineOptions options);
+  struct Pattern;
+  Multiline(MultilineOptions options, std::unique_ptr<Pattern> start);
   bool begins(ByteView line) const;
   MultilineOptions options_;
-  std::regex start_;
+  std::unique_ptr<Pattern> start_;
 };
 
 /// One line of whole lines.

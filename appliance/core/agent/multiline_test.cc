@@ -82,6 +82,11 @@ TEST(Multiline, a_bad_pattern_is_an_error) {
   EXPECT_EQ(Multiline::make({"(a)\\1", 1, 1}).error().code.name(), "agent.bad_pattern");
 }
 
+TEST(Multiline, lines_are_bytes_and_need_not_be_utf_8) {
+  const auto m = Multiline::make({".\xE9 ", 10, 1000}).value();
+  expect_cut(*m, "\xFF\xE9 a\n more\n\xE4\xE9 b\n", false, 0, 11);
+}
+
 TEST(Multiline, no_pattern_takes_for_ever_over_a_line_that_almost_matches) {
   const auto m = Multiline::make({"(a+)+:", 10, 64 * 1024}).value();
   const std::string lines = "a:\n" + std::string(Multiline::kLookMax, 'a') + "\naa: b\n";

@@ -6,9 +6,12 @@ namespace ph::agent {
 namespace {
 
 constexpr uint8_t kVersion = 1;
+constexpr uint8_t kGenerationVersion = 2;
 constexpr uint8_t kCursorVersion = 2;
 constexpr uint64_t kPastMax = 4096;
 constexpr uint8_t kEnded = 1;
+constexpr uint8_t kTruncated = 1;
+constexpr uint8_t kCopy = 2;
 constexpr uint64_t kReceiversMax = 4096;
 
 std::string id_key(std::string_view prefix, StreamId id) {
@@ -61,7 +64,7 @@ std::optional<CursorName> decode_cursor_key(ByteView key) {
 
 std::string encode(const GenerationRecord& r) {
   std::string out;
-  put_fixed<uint8_t>(out, kVersion);
+  put_fixed<uint8_t>(out, kGenerationVersion);
   put_fixed<uint8_t>(out, static_cast<uint8_t>(r.state));
   put_fixed<uint64_t>(out, r.identity.device);
   put_fixed<uint64_t>(out, r.identity.inode);
@@ -74,6 +77,7 @@ std::string encode(const GenerationRecord& r) {
   put_sized(out, r.category);
   put_sized(out, r.directory);
   put_sized(out, r.name);
+  put_fixed<uint8_t>(out, static_cast<uint8_t>((r.truncated ? kTruncated : 0) | (r.copy ? kCopy : 0)));
   return out;
 }
 
@@ -84,7 +88,7 @@ Result<GenerationRecord> decode_generation(ByteView key, ByteView value) {
   GenerationRecord r;
   r.id = StreamId{load_key(key.data() + kGenerationPrefix.size())};
   Reader in(value);
-  PH_TRY(check_version(in, kWhat));
+  PH_ASSIGN(uint8_t version, check_version(in, kWhat, kGenerationVersion));
   auto state = in.fixed<uint8_t>();
   if (state > static_cast<uint8_t>(GenerationState::ended)) return fail(errors::malformed, std::string(kWhat));
   r.state = static_cast<GenerationState>(state);
@@ -99,6 +103,10 @@ Result<GenerationRecord> decode_generation(ByteView key, ByteView value) {
   r.category = in.sized();
   r.directory = in.sized();
   r.name = in.sized();
+  uint8_t flags = version == 1 ? 0 : in.fixed<uint8_t>();
+  if (flags > (kTruncated | kCopy)) return fail(errors::malformed, std::string(kWhat));
+  r.truncated = (flags & kTruncated) != 0;
+  r.copy = (flags & kCopy) != 0;
   PH_TRY(check_end(in, kWhat));
   return r;
 }

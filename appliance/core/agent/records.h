@@ -1,9 +1,10 @@
 // What the agent keeps in the store, and its exact form. Pure. Two records per file generation and target pair, so that
 // a sink of this node can commit its own cursor together with its data while the agent writes the others.
 //
-//   a/g/ <8 id, big-endian>            generation, version 1
-//     u8 version; u8 state; u64 device; u64 inode; i64 birth; u64 boot; varint order; varint size last seen;
-//     prefix (fingerprint.h); sized lane; sized category; sized directory; sized name
+//   a/g/ <8 id, big-endian>            generation, version 2
+//     u8 version; u8 state; u64 device; u64 inode; i64 birth; u64 boot; varint order; varint size last known to be its
+//     own; prefix (fingerprint.h); sized lane; sized category; sized directory; sized name; u8 flags (bit 0: truncated,
+//     bit 1: copy). Version 1 ends behind the name.
 //   a/c/ <8 id, big-endian> <target>   cursor, version 2
 //     u8 version; u64 stream; varint settled; varint far; varint read - settled; u8 flags (bit 0: ended, then varint
 //     end - settled); varint window end, varint window length, u64 window hash; varint number of receivers, each sized;
@@ -54,6 +55,8 @@ struct GenerationRecord {
   std::string category;
   std::string directory;  // below the source directory; empty: the source directory itself
   std::string name;
+  bool truncated = false;  // ended because its file was truncated in its place: a copy may have its bytes
+  bool copy = false;       // the file was made by copying another one's bytes
 };
 
 /// A stream that a cursor had before its present one. Nothing of it is sent any more; far acknowledgements of what lies

@@ -20,6 +20,7 @@ GenerationRecord generation() {
   r.category = "clicks";
   r.directory = "clicks";
   r.name = "202401010000.log";
+  r.truncated = r.copy = true;
   return r;
 }
 CursorRecord cursor() {
@@ -44,6 +45,17 @@ TEST(AgentRecords, generation_round_trips) {
   EXPECT_EQ(got->id, r.id);
   EXPECT_EQ(got->identity, r.identity);
   EXPECT_EQ(got->name, r.name);
+  EXPECT_TRUE(got->truncated && got->copy);
+}
+
+TEST(AgentRecords, a_generation_of_version_1_is_neither_truncated_nor_a_copy) {
+  std::string bytes = encode(generation());
+  bytes.pop_back();
+  bytes[0] = 1;
+  auto got = decode_generation(generation_key(StreamId{1}), bytes);
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(got->name, generation().name);
+  EXPECT_FALSE(got->truncated || got->copy);
 }
 
 TEST(AgentRecords, cursor_round_trips) {
@@ -82,8 +94,8 @@ TEST(AgentRecords, every_truncation_and_any_trailing_byte_fails) {
 
 TEST(AgentRecords, a_newer_version_is_told_apart_from_damage) {
   std::string g = encode(generation()), c = encode(cursor()), n = encode(CounterRecord{});
-  g[0] = n[0] = 2;
-  c[0] = 3;
+  n[0] = 2;
+  g[0] = c[0] = 3;
   EXPECT_EQ(decode_generation(generation_key(StreamId{1}), g).error().code, errors::newer_version);
   EXPECT_EQ(decode_cursor(c).error().code, errors::newer_version);
   EXPECT_EQ(decode_counters(n).error().code, errors::newer_version);

@@ -22,10 +22,29 @@ std::string_view trailing_digits(std::string_view name) {
   return name.substr(at);
 }
 
-uint32_t number_of(std::string_view digits) {
-  uint32_t value = 0;
-  for (char c : digits) value = value * 10 + static_cast<uint32_t>(c - '0');
+uint64_t number_of(std::string_view digits) {
+  uint64_t value = 0;
+  for (char c : digits) value = value * 10 + static_cast<uint64_t>(c - '0');
   return value;
+}
+
+/// A date's digits, filled up to kDateDigits; nullopt: the text is none.
+std::optional<uint64_t> date_of(std::string_view text) {
+  constexpr size_t kDayDigits = 8, kDateDigits = 18;
+  std::string digits;
+  bool between = true;  // a separator stands between two digits
+  for (char c : text) {
+    const bool digit = c >= '0' && c <= '9';
+    if (!digit && (between || (c != '-' && c != '_'))) return std::nullopt;
+    between = !digit;
+    if (digit) digits += c;
+  }
+  if (between || digits.size() < kDayDigits || digits.size() > kDateDigits) return std::nullopt;
+  const uint64_t day = number_of(std::string_view(digits).substr(0, kDayDigits));
+  const uint64_t year = day / 10'000, month = day / 100 % 100, in_month = day % 100;
+  if (year < 1970 || year > 2199 || month < 1 || month > 12 || in_month < 1 || in_month > 31) return std::nullopt;
+  digits.resize(kDateDigits, '0');
+  return number_of(digits);
 }
 
 }  // namespace
@@ -49,8 +68,11 @@ RotatedName rotated(std::string_view name) {
   std::string_view base = name.substr(0, name.size() - digits.size());
   if (digits.empty() || base.size() < 2) return {name};
   if (digits.size() <= 4 && strip(base, ".")) return {base, number_of(digits) + 1, base.ends_with(".log")};
-  constexpr uint32_t kLastDate = 99'999'999;
-  if (digits.size() == 8 && strip(base, "-") && base.ends_with(".log")) return {base, kLastDate - number_of(digits)};
+  constexpr uint64_t kLastDate = 1'000'000'000'000'000'000;
+  for (size_t at = name.find_first_of("-.", 1); at != name.npos; at = name.find_first_of("-.", at + 1)) {
+    if (auto date = date_of(name.substr(at + 1)))
+      return {name.substr(0, at), kLastDate - *date, name.substr(0, at).ends_with(".log")};
+  }
   return {name};
 }
 
@@ -67,7 +89,7 @@ SourceName source_name(std::string_view directory, std::string_view file_name,
 
 std::string_view skip_reason(std::string_view name) {
   if (name.empty() || name.front() == '.') return "a dotfile";
-  constexpr std::array<std::string_view, 4> kCompressed{".gz", ".bz2", ".xz", ".zst"};
+  constexpr std::array<std::string_view, 8> kCompressed{".gz", ".bz2", ".xz", ".zst", ".lz4", ".lzma", ".zip", ".Z"};
   if (std::any_of(kCompressed.begin(), kCompressed.end(), [name](auto s) { return name.ends_with(s); }))
     return "a compressed copy";
   return {};

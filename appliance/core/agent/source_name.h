@@ -25,16 +25,18 @@ bool is_big(std::string_view file_name);
 
 struct RotatedName {
   std::string_view original;  // "x.log" of "x.log.2"
-  uint32_t number = 0;        // greater is older; 0: not rotated
-  bool certain = true;        // false: "x.2" may as well be a file of its own
+  uint64_t number = 0;        // greater is older; 0: not rotated
+  bool certain = true;        // false: "x.2" or "x-20240131" may as well be a file of its own
 };
-/// Splits a rotation suffix off: ".old" (number 1), ".<1 to 4 digits>", "-<YYYYMMDD>" behind ".log".
+/// Splits a rotation suffix off: ".old" (number 1), ".<1 to 4 digits>", or a date behind "-" or ".": its digits, at
+/// least the eight of the day, together or with "-" or "_" between, as in "-20240131", "-20240131-1706700000",
+/// "-2024013115", ".2024-01-31_15".
 RotatedName rotated(std::string_view file_name);
 
 struct SourceName {
   std::string category;
   std::string original;   // generations with the same original are read oldest first
-  uint32_t rotation = 0;  // greater is older
+  uint64_t rotation = 0;  // greater is older
 };
 /// `directory` is empty for a first-level file. `known` tells whether a file of that name exists beside this one or a
 /// generation of it is known: it decides what "x.2" is.

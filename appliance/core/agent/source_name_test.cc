@@ -6,7 +6,6 @@ namespace ph::agent {
 
 TEST(SourceName, big_files_are_those_that_writers_lock) {
   for (const char* name : {"x_big", "x_big.log", "x_big.log.1", "x_big.log.old", "x_big-20240131"}) {
-    if (std::string_view(name) == "x_big-20240131") continue;  // no rotation without ".log"
     EXPECT_TRUE(is_big(name)) << name;
   }
   for (const char* name : {"x", "x_big2.log", "big.log", "x_bigger"}) EXPECT_FALSE(is_big(name)) << name;
@@ -43,6 +42,26 @@ TEST(SourceName, a_rotation_is_older_data_of_its_original) {
   EXPECT_GT(name("", "x.log-20240131").rotation, name("", "x.log-20240201").rotation);
 }
 
+TEST(SourceName, a_date_in_any_of_the_usual_forms_is_a_rotation) {
+  for (std::string_view file : {"x.log-20240131", "x.log.20240131", "x.log-2024013115", "x.log-20240131-1706700000",
+                                "x.log.2024-01-31", "x.log.2024-01-31_15", "x.log-2024-01-31-15-59-59"}) {
+    EXPECT_EQ(name("", file).original, "x.log") << file;
+    EXPECT_EQ(name("", file).category, "x") << file;
+  }
+  EXPECT_GT(name("", "x.log-2024013115").rotation, name("", "x.log-2024013116").rotation);
+  EXPECT_GT(name("", "x.log.2024-01-31_15").rotation, name("", "x.log.2024-01-31_16").rotation);
+  EXPECT_EQ(name("", "a-b.log-20240131").original, "a-b.log");
+  for (std::string_view file : {"x.log-20241331", "x.log-12345678", "x.log-2024", "x.log-2024--01-31",
+                                "x.log-20240131-", "x.log-2024-01-31T15", "x.log-20240131000000000000"})
+    EXPECT_EQ(name("", file).original, file);
+}
+
+TEST(SourceName, a_date_alone_is_a_rotation_only_of_something_known) {
+  EXPECT_EQ(name("", "messages-20240131").category, "messages-20240131");
+  EXPECT_EQ(name("", "messages-20240131", true).category, "messages");
+  EXPECT_EQ(name("", "messages-20240131", true).original, "messages");
+}
+
 TEST(SourceName, a_number_alone_is_a_rotation_only_of_something_known) {
   EXPECT_EQ(name("", "shard.7").category, "shard.7");
   EXPECT_EQ(name("", "shard.7", true).category, "shard");
@@ -53,7 +72,7 @@ TEST(SourceName, a_number_alone_is_a_rotation_only_of_something_known) {
 TEST(SourceName, dotfiles_and_compressed_copies_are_never_read) {
   EXPECT_EQ(skip_reason("x.log"), "");
   EXPECT_EQ(skip_reason(".x.log.swp"), "a dotfile");
-  for (std::string_view file : {"x.log.gz", "x.bz2", "x.xz", "x.log.1.zst"})
+  for (std::string_view file : {"x.log.gz", "x.bz2", "x.xz", "x.log.1.zst", "x.log-20240131.lz4", "x.zip"})
     EXPECT_EQ(skip_reason(file), "a compressed copy") << file;
 }
 

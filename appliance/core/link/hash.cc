@@ -115,7 +115,8 @@ constexpr uint64_t kSaltStep = 256 * 1024;  // positions that keyless events sha
 /// Puts events together to runs.
 class Cutter {
  public:
-  Cutter(uint64_t first, const KeyFinder& keys, const Owners& owners) : keys_(keys), owners_(owners), at_(first) {
+  Cutter(uint64_t first, const KeyFinder& keys, const Owners& owners, const std::function<bool(uint16_t)>& apart)
+      : keys_(keys), owners_(owners), apart_(apart), at_(first) {
     run_.first = first;
   }
 
@@ -146,12 +147,17 @@ class Cutter {
   void turn(std::optional<uint16_t> partition) {
     if (!partition) return;
     size_t owner = owners_.of(*partition);
-    if (owned_ && owner != run_.owner) emit();
+    if (owned_ && !goes_on(*partition)) emit();
     owned_ = true;
+    apart_now_ = apart_ && apart_(*partition);
     run_.owner = owner;
     if (seen_.size() < kPartitions) seen_.resize(kPartitions);
     if (!seen_[*partition]) run_.partitions.push_back(*partition);
     seen_[*partition] = true;
+  }
+
+  bool goes_on(uint16_t partition) const {
+    return owners_.of(partition) == run_.owner && (apart_ && apart_(partition)) == apart_now_;
   }
 
   void add_lines(const event::Block& block, uint64_t first, const Slice& bytes) {
@@ -170,7 +176,7 @@ class Cutter {
     while (at < payload.size()) {
       size_t newline = payload.find('\n', at);
       auto partition = keys_.partition(payload.substr(at, newline - at), {});
-      if (partition && owned_ && owners_.of(*partition) != run_.owner) piece(at);
+      if (partition && owned_ && !goes_on(*partition)) piece(at);
       turn(partition);
       at = newline + 1;
     }
@@ -198,6 +204,8 @@ class Cutter {
 
   const KeyFinder& keys_;
   const Owners& owners_;
+  const std::function<bool(uint16_t)>& apart_;
+  bool apart_now_ = false;
   uint64_t at_;
   Run run_;
   bool owned_ = false;
@@ -209,8 +217,9 @@ class Cutter {
 }  // namespace
 
 std::vector<Run> runs_by_owner(const Slice& packed, uint64_t first, uint64_t last, uint64_t events,
-                               const KeyFinder& keys, const Owners& owners) {
-  Cutter cutter(first, keys, owners);
+                               const KeyFinder& keys, const Owners& owners,
+                               const std::function<bool(uint16_t partition)>& apart) {
+  Cutter cutter(first, keys, owners, apart);
   for_each_block(packed, first, last,
                  [&](uint64_t from, uint64_t to, const Slice& block) { cutter.add(from, to, block); });
   std::vector<Run> runs = cutter.finish(last);

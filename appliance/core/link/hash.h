@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -76,8 +77,10 @@ struct Run {
   std::vector<uint16_t> partitions;  // of its keys, ascending, each once
 };
 /// What has no key stays with what comes before it, or behind it at the front of the batch. A batch of one owner shares
-/// the bytes; what does not decode is kept whole, as without a key.
+/// the bytes; what does not decode is kept whole, as without a key. Partitions that are `apart` share no run with
+/// others.
 std::vector<Run> runs_by_owner(const Slice& packed, uint64_t first, uint64_t last, uint64_t events,
-                               const KeyFinder& keys, const Owners& owners);
+                               const KeyFinder& keys, const Owners& owners,
+                               const std::function<bool(uint16_t partition)>& apart = {});
 
 }  // namespace ph::link

@@ -69,4 +69,31 @@ std::optional<PackedPart> cut_packed(const Slice& packed, uint64_t batch_first, 
   return part;
 }
 
+std::optional<uint64_t> cut_point(const Slice& packed, uint64_t first, uint64_t last, size_t bytes) {
+  constexpr size_t kGrowth = 16;  // of a header whose numbers became others
+  uint64_t at = first;
+  size_t used = 0;
+  bool over = false;
+  for_each_block(packed, first, last, [&](uint64_t from, uint64_t to, const Slice& encoded) {
+    if (over) return;
+    const size_t end = static_cast<size_t>(encoded.data() - packed.data()) + encoded.size();
+    if (end <= bytes) {
+      at = to;
+      used = end;
+      return;
+    }
+    over = true;
+    auto block = event::decode(encoded);
+    if (!block || block->atomic() || block->payload.size() != to - from ||
+        block->id.last - block->id.first != to - from)
+      return;
+    const size_t around = end - used - block->payload.size() + kGrowth;
+    if (bytes - used <= around) return;
+    const size_t line_end = block->payload.view().substr(0, bytes - used - around).rfind('\n');
+    if (line_end != ByteView::npos) at = from + line_end + 1;
+  });
+  if (at <= first || at >= last) return std::nullopt;
+  return at;
+}
+
 }  // namespace ph::link

@@ -47,4 +47,8 @@ struct PackedPart {
 std::optional<PackedPart> cut_packed(const Slice& packed, uint64_t batch_first, uint64_t batch_last, uint64_t first,
                                      uint64_t last);
 
+/// Where to cut a batch so that what is before has at most `bytes`, as far as possible from its beginning: between
+/// blocks, or at a line end. nullopt: nowhere.
+std::optional<uint64_t> cut_point(const Slice& packed, uint64_t first, uint64_t last, size_t bytes);
+
 }  // namespace ph::link

@@ -144,13 +144,14 @@ class Streams : public ReceiverStreams {
     if (version != kVersion || !decode(in, stream)) return fail(errors::malformed, "value of a stream");
     StreamKey id{*NodeId::from_bytes(key.substr(2, 16)), load_key(key.data() + 18),
                  StreamId{load_key(key.data() + 26)}};
-    streams_[id] = std::move(stream);
+    open(id) = std::move(stream);
     return {};
   }
 
   std::optional<std::vector<Range>> admit(const StreamKey& key, uint64_t settled, uint64_t first,
                                           uint64_t last) override {
-    Stream& s = streams_[key];
+    if (!streams_.contains(key) && counts_[{key.sender, key.target}] >= kStreamsMax) return std::nullopt;
+    Stream& s = open(key);
     s.settle(settled);
     std::vector<Range> parts = fresh(s, first, last);
     int more = 0;
@@ -180,7 +181,7 @@ class Streams : public ReceiverStreams {
   }
 
   void stage(const StreamKey& key, const std::vector<Range>& ranges) override {
-    Stream& s = streams_[key];
+    Stream& s = open(key);
     for (const Range& r : ranges) s.staged.add(r.first, r.last);
   }
 
@@ -207,7 +208,7 @@ class Streams : public ReceiverStreams {
     return true;
   }
 
-  std::string value(const StreamKey& key, WallTime now) override { return value_of(streams_[key], now); }
+  std::string value(const StreamKey& key, WallTime now) override { return value_of(open(key), now); }
 
   std::vector<Range> held(const StreamKey& key, uint64_t first, uint64_t last) const override {
     auto it = streams_.find(key);
@@ -249,7 +250,12 @@ class Streams : public ReceiverStreams {
     return out;
   }
 
-  bool close(const StreamKey& key) override { return streams_.erase(key) > 0; }
+  bool close(const StreamKey& key) override {
+    if (streams_.erase(key) == 0) return false;
+    auto count = counts_.find({key.sender, key.target});
+    if (--count->second == 0) counts_.erase(count);
+    return true;
+  }
 
   std::vector<StreamKey> idle_since(WallTime before) const override {
     std::vector<StreamKey> out;
@@ -262,6 +268,12 @@ class Streams : public ReceiverStreams {
   size_t size() const override { return streams_.size(); }
 
  private:
+  Stream& open(const StreamKey& key) {
+    auto [it, fresh] = streams_.try_emplace(key);
+    if (fresh) ++counts_[{key.sender, key.target}];
+    return it->second;
+  }
+
   Stream* find(const StreamKey& key) {
     auto it = streams_.find(key);
     return it == streams_.end() ? nullptr : &it->second;
@@ -289,6 +301,7 @@ class Streams : public ReceiverStreams {
   }
 
   std::map<StreamKey, Stream> streams_;
+  std::map<std::pair<NodeId, uint64_t>, size_t> counts_;  // of these, by sender and upstream
 };
 
 }  // namespace

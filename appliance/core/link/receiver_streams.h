@@ -35,6 +35,8 @@ std::string store_key(const StreamKey& key);
 
 class ReceiverStreams {
  public:
+  static constexpr size_t kStreamsMax = 100'000;  // of one (sender, upstream) that are open at a time
+
   static std::unique_ptr<ReceiverStreams> make();
   virtual ~ReceiverStreams() = default;
 
@@ -42,8 +44,8 @@ class ReceiverStreams {
   virtual Result<> load(ByteView key, ByteView value) = 0;
 
   /// What of [first, last) is new: neither settled, accepted nor admitted. Marks it admitted. `settled` as told in
-  /// EVENTS takes effect with the next commit. Too many holes (kRangesMax): nullopt, the caller drops the frame and the
-  /// connection.
+  /// EVENTS takes effect with the next commit. Too many holes (kRangesMax), or one more stream of a sender than
+  /// kStreamsMax: nullopt, the caller drops the frame and the connection.
   virtual std::optional<std::vector<Range>> admit(const StreamKey& key, uint64_t settled, uint64_t first,
                                                   uint64_t last) = 0;
   /// Notes a permanent reject of an admitted range; it becomes accepted with the commit and is re-reported until

@@ -33,6 +33,24 @@ void accept(ReceiverStreams& streams, uint64_t settled, uint64_t first, uint64_t
 }  // namespace
 
 // Amendment 1: what arrives late, below the greatest position seen, is new unless it is in the set.
+TEST(ReceiverStreams, a_sender_has_no_more_streams_than_the_bound_and_others_are_not_touched) {
+  auto streams = ReceiverStreams::make();
+  StreamKey key{Random(3).node_id(), 7, StreamId{0}};
+  for (uint64_t n = 0; n < ReceiverStreams::kStreamsMax; ++n) {
+    key.stream = StreamId{n};
+    ASSERT_TRUE(streams->admit(key, 0, 0, 10));
+  }
+  EXPECT_TRUE(streams->admit(key, 0, 10, 20)) << "one that is open goes on";
+  StreamKey one_more = key;
+  one_more.stream = StreamId{ReceiverStreams::kStreamsMax};
+  EXPECT_FALSE(streams->admit(one_more, 0, 0, 10));
+  StreamKey other = one_more;
+  other.target = 8;
+  EXPECT_TRUE(streams->admit(other, 0, 0, 10));
+  EXPECT_TRUE(streams->close(key));
+  EXPECT_TRUE(streams->admit(one_more, 0, 0, 10));
+}
+
 TEST(ReceiverStreams, takes_a_rerouted_batch_that_arrives_late) {
   auto streams = ReceiverStreams::make();
   accept(*streams, 0, 1, 101);

@@ -117,7 +117,7 @@ void SenderCore::received(ReceiverIndex receiver, const Frame& frame, Instant no
   if (const auto* ack = std::get_if<Ack>(&frame)) {
     on(receiver, *ack);
   } else if (const auto* credit = std::get_if<Credit>(&frame)) {
-    peer.credit = std::max(peer.credit, credit->bytes);
+    on(receiver, *credit);
   } else if (const auto* resumed = std::get_if<Resumed>(&frame)) {
     on(receiver, *resumed);
   } else if (const auto* hold = std::get_if<Hold>(&frame)) {

@@ -23,6 +23,7 @@
 //   - Health and window follow hop acknowledgements only; far ones only release sources.
 //   - Strict (sender_strict.cc): receivers only stage; one owner of each range is made durable (Own, owned()) before it
 //     alone is told to publish. So a lost receiver's staged batches go elsewhere at once, and an owner is waited for.
+//   - A batch is cut to the credit of who gets it; only what cannot be cut goes over it.
 //   - Balancing: smooth weighted round robin among receivers that are resumed, have credit and room in their window.
 #pragma once
 
@@ -56,6 +57,8 @@ struct SenderOptions {
   /// Connections to each: connection i is of receivers[i / connections].
   size_t connections = 1;
   Compress compress = Compress::none;
+  /// No batch is cut to less credit than this; receivers give more (CREDIT).
+  size_t frame_min = 4096;
   /// Set: who gets what is decided by a hash of each event (hash.h) and not in turns. A key's order within its stream
   /// holds, over moves as well: nothing of a partition leaves for its new owner while the old one may still have some
   /// of it unacknowledged. A receiver that is away for resume_timeout loses its partitions until it is back.
@@ -92,7 +95,8 @@ struct SenderOwned {
   uint64_t first = 0;
   uint64_t last = 0;
   uint64_t attempt = 0;
-  std::string receiver;  // its address
+  std::string receiver;   // its address
+  bool given_up = false;  // it is not waited for, and may have published them
 };
 struct SenderStream {
   StreamId stream;
@@ -167,12 +171,23 @@ struct Renew {
   SourceIndex source;
   StreamId stream;
 };
+/// Receivers hold the stream, and nothing from `from` on is anywhere but here. A source that can read it again takes it
+/// back: then say taken_back(). It hands out no more of it until Released.
+struct Parked {
+  SourceIndex source;
+  StreamId stream;
+  uint64_t from;
+};
+struct Released {
+  SourceIndex source;
+  StreamId stream;
+};
 /// A source that had no room has some again, or may begin: pull.
 struct Wanted {};
 }  // namespace effect
 using SenderEffect = std::variant<effect::Connect, effect::Disconnect, effect::Send, effect::WillUse, effect::Advanced,
                                   effect::FarAdvanced, effect::Rejected, effect::ReroutedUnasked, effect::Own,
-                                  effect::Renew, effect::Wanted>;
+                                  effect::Renew, effect::Parked, effect::Released, effect::Wanted>;
 
 enum class ReceiverState : uint8_t { idle, connecting, resuming, ready };
 struct ReceiverStatus {
@@ -186,6 +201,15 @@ struct ReceiverStatus {
   uint64_t failures = 0;
   std::string last_error;
 };
+
+/// Who is waited for.
+struct AwayOwner {
+  std::string address;
+  bool configured = true;
+  uint64_t batches = 0;
+  std::vector<StreamId> streams;  // at most kAwayStreamsShown of them
+};
+inline constexpr size_t kAwayStreamsShown = 3;
 
 class Sender {
  public:
@@ -211,6 +235,9 @@ class Sender {
 
   /// What ReroutedUnasked told of the stream is on disk.
   virtual void counted(SourceIndex source, StreamId stream, Instant now) = 0;
+
+  /// The source took back what Parked named: at once, before any other input.
+  virtual void taken_back(StreamId stream, uint64_t from, Instant now) = 0;
 
   /// What Own asked for is on disk.
   virtual void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) = 0;
@@ -242,8 +269,16 @@ class Sender {
   virtual std::vector<ReceiverStatus> receivers() const = 0;
   virtual uint64_t unacked_events() const = 0;
   virtual uint64_t unacked_bytes() const = 0;
-  /// Strict: batches owned by a receiver that is configured no more. They wait for it, or for strict_give_up.
+  /// Strict: batches owned by a receiver that is configured no more. They wait for it, for strict_give_up, or
+  /// give_up().
   virtual uint64_t stranded_batches() const = 0;
+  /// Strict: receivers that are waited for, since they alone may publish something.
+  virtual std::vector<AwayOwner> away_owners() const = 0;
+  /// Strict: gives up what the receivers at this address own, unless they are connected: it goes elsewhere, counted as
+  /// rerouted unasked first. Returns how many batches. The caller has recorded it.
+  virtual uint64_t give_up(const std::string& address, Instant now) = 0;
+  /// Batches whose owner was given up, since the start.
+  virtual uint64_t given_up_batches() const = 0;
 };
 
 }  // namespace ph::link

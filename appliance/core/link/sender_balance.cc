@@ -42,8 +42,9 @@ void SenderCore::pump_in_turns(SenderQueue& s, size_t& full) {
   if (b.ordinal - s.batches.begin()->second.ordinal >= kSpanMax) return;  // advance() wakes it
   if (count_copies(s, b)) return;                                         // counted() wakes it
   ReceiverIndex chosen = kNowhere;
-  switch (pick(s, chosen)) {
+  switch (pick(s, b, chosen)) {
     case Pick::found:
+      cut_to_credit(b, peers_[chosen]);
       launch(b, chosen);
       full = 0;
       break;
@@ -56,7 +57,7 @@ void SenderCore::pump_in_turns(SenderQueue& s, size_t& full) {
   activate(s);
 }
 
-SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
+SenderCore::Pick SenderCore::pick(SenderQueue& s, const Flying& b, ReceiverIndex& chosen) {
   // With several receivers at work each has its weight's share of the window, so that a slow one cannot fill it alone.
   uint64_t weights = 0;
   for (const SenderPeer& peer : peers_)
@@ -68,7 +69,9 @@ SenderCore::Pick SenderCore::pick(SenderQueue& s, ReceiverIndex& chosen) {
     const SenderPeer& peer = peers_[r];
     if (peer.state != ReceiverState::ready || s.use[r].held) continue;
     uint64_t share = weights ? options_.window_bytes * peer.options.weight / weights : 0;
-    if (peer.sent >= peer.credit || (!peer.in_flight.empty() && peer.in_flight_bytes >= share)) {
+    const bool crowded = !peer.in_flight.empty() && peer.in_flight_bytes >= share;
+    if (crowded || !takes(peer, b)) {
+      if (!crowded) say_need(r);
       full = true;
       continue;
     }
@@ -131,7 +134,7 @@ bool SenderCore::count_copies(SenderQueue& s, const Flying& next) {
   if (copies(next) <= next.counted) return false;
   bool taker = false;
   for (size_t r = 0; r < peers_.size(); ++r)
-    taker |= peers_[r].state == ReceiverState::ready && !s.use[r].held && peers_[r].sent < peers_[r].credit;
+    taker |= peers_[r].state == ReceiverState::ready && !s.use[r].held && takes(peers_[r], next);
   if (!taker) return false;
   uint64_t events = 0;
   for (uint64_t first : s.pending) {

@@ -1,6 +1,7 @@
 // Sender: how much. What may be pulled, how long a batch is, what leaves under a rate, what is compressed.
 #include <algorithm>
 
+#include "core/link/packed.h"
 #include "core/link/sender_state.h"
 
 namespace ph::link {
@@ -30,6 +31,56 @@ Slice SenderCore::compressed(const Flying& b, SenderPeer& peer) {
   return compact;
 }
 
+/// Whether a frame with some of the batch may begin now. For less than frame_min it waits: there is more to come once
+/// the receiver has dealt with what it has.
+bool SenderCore::takes(const SenderPeer& peer, const Flying& b) const {
+  if (peer.sent >= peer.credit) return false;
+  const uint64_t left = peer.credit - peer.sent;
+  return left >= options_.frame_min || b.size + kFrameHead <= left;
+}
+
+/// Leaves of a pending batch what its receiver has room for; the rest stays pending behind it. What cannot be cut there
+/// goes over the credit, once.
+void SenderCore::cut_to_credit(Flying& b, const SenderPeer& peer) {
+  const uint64_t left = peer.credit - peer.sent;
+  if (b.size + kFrameHead <= left || b.stream->batches.size() >= kSpanMax) return;
+  const auto at = cut_point(b.packed, b.first, b.last, left - std::min<uint64_t>(left, kFrameHead));
+  if (!at) return;
+  std::vector<Flying> pieces;
+  uint64_t events = 0;
+  for (const auto& [first, last] : {std::pair(b.first, *at), std::pair(*at, b.last)}) {
+    auto part = cut_packed(b.packed, b.first, b.last, first, last);
+    if (!part) return;
+    Flying& piece = pieces.emplace_back();
+    piece.first = first;
+    piece.last = last;
+    piece.events = part->events;
+    piece.packed = std::move(part->packed);
+    piece.owner = b.owner;
+    piece.owned_at = b.owned_at;
+    piece.partitions = b.partitions;  // of both: it fences more than it must, and nothing less
+    if (b.rejected_events) piece.rejected_events = refused_events(*b.stream, piece);
+    events += piece.events;
+  }
+  if (events != b.events) return;
+  replace(b, std::move(pieces));
+}
+
+void SenderCore::say_need(ReceiverIndex r) {
+  SenderPeer& peer = peers_[r];
+  if (!peer.hears_need || std::exchange(peer.said_need, true)) return;
+  send(r, Need{peer.sent});
+}
+
+void SenderCore::on(ReceiverIndex r, const Credit& credit) {
+  SenderPeer& peer = peers_[r];
+  if (credit.bytes <= peer.credit) return;
+  peer.credit = credit.bytes;
+  peer.said_need = false;
+  const uint64_t answered = peer.sent - std::min<uint64_t>(peer.sent, peer.in_flight_bytes);
+  peer.allowance = peer.credit - std::min(peer.credit, answered);
+}
+
 void SenderCore::set_rate(std::optional<uint64_t> rate, Instant now) {
   now_ = now;
   bucket_.set(rate, now);
@@ -39,24 +90,85 @@ void SenderCore::set_rate(std::optional<uint64_t> rate, Instant now) {
 size_t SenderCore::batch_bytes() const {
   size_t bytes = Pace::kBatchMax;
   for (const SenderPeer& peer : peers_)
-    if (peer.state == ReceiverState::ready) bytes = std::min(bytes, peer.pace.batch_bytes());
+    if (peer.state == ReceiverState::ready)
+      bytes = std::min({bytes, peer.pace.batch_bytes(), std::max<size_t>(Pace::kBatchMin, peer.allowance / 2)});
   if (bucket_.rate()) bytes = std::min<size_t>(bytes, std::max<size_t>(Pace::kBatchMin, *bucket_.rate() / 4));
   return bytes;
 }
 
+/// Whether nobody takes the stream now that could; with a hash, whether one does not, as the rest waits behind that.
+bool SenderCore::is_held(const SenderQueue& s) const {
+  bool held = false, open = false;
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    if (peers_[r].state != ReceiverState::ready) continue;
+    held |= s.use[r].held;
+    open |= !s.use[r].held;
+  }
+  return keys_ ? held : !open;
+}
+
 void SenderCore::count_parked() {
-  if (held_streams_.empty() && parked_ == 0) return;
+  if (held_streams_.empty() && parked_ == 0 && parked_streams_.empty()) return;
   parked_ = 0;
   for (SenderSource& source : sources_) source.parked = 0;
   for (StreamId id : held_streams_) {
-    const SenderQueue& s = streams_.at(id);
-    bool open = false;
-    for (size_t r = 0; r < peers_.size(); ++r)
-      if (peers_[r].state == ReceiverState::ready && !s.use[r].held) open = true;
-    if (open) continue;
+    SenderQueue& s = streams_.at(id);
+    if (!is_held(s)) continue;
     parked_ += s.pending_charge;
     sources_[s.source].parked += s.pending_charge;
+    park(s);
   }
+  for (auto it = parked_streams_.begin(); it != parked_streams_.end();) {
+    SenderQueue& s = streams_.at(*it++);
+    if (!held_streams_.contains(s.id) || !is_held(s)) release(s);
+  }
+}
+
+/// Offers the source to take back what is pending at the stream's end. A held stream would fill the window, one of
+/// several of a source as well as all of them.
+void SenderCore::park(SenderQueue& s) {
+  if (options_.strict ||
+      !std::ranges::any_of(peers_, [](const SenderPeer& p) { return p.state == ReceiverState::ready; }))
+    return;
+  uint64_t from = s.next;
+  for (auto it = s.batches.rbegin(); it != s.batches.rend(); ++it) {
+    const Flying& b = it->second;
+    if (!b.pending || !b.maybe.empty() || b.rejected_events > 0) break;
+    from = b.first;
+  }
+  if (s.parked_from == from) return;
+  s.parked_from = from;
+  parked_streams_.insert(s.id);
+  effects_.emplace_back(effect::Parked{s.source, s.id, from});
+}
+
+void SenderCore::release(SenderQueue& s) {
+  s.parked_from.reset();
+  parked_streams_.erase(s.id);
+  if (std::exchange(s.taken_back, false)) effects_.emplace_back(effect::Released{s.source, s.id});
+}
+
+void SenderCore::taken_back(StreamId stream, uint64_t from, Instant now) {
+  now_ = now;
+  SenderQueue* s = find(stream);
+  if (!s || s->parked_from != from) return;
+  s->taken_back = true;
+  for (auto it = s->batches.lower_bound(from); it != s->batches.end(); it = s->batches.erase(it)) {
+    Flying& b = it->second;
+    PH_ASSERT(b.pending && b.maybe.empty(), "what is taken back is nowhere");
+    no_longer_pending(b);
+    unfence(b);
+    unacked_events_ -= b.events;
+    unacked_bytes_ -= b.size;
+    charged_ -= b.charge();
+  }
+  s->next = from;
+  s->next_ordinal = s->batches.empty() ? 0 : s->batches.rbegin()->second.ordinal + 1;
+  if (s->stretched && !s->stretches()) {
+    s->stretched = false;
+    --sources_[s->source].stretched;
+  }
+  finish();
 }
 
 size_t SenderCore::room() const {

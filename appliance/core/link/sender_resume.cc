@@ -34,8 +34,9 @@ void SenderCore::connected(ReceiverIndex receiver, const Hello& hello, Instant n
   peer.node = hello.node;
   peer.inflates = hello.features & features::zstd;
   peer.progress_at = peer.heard_at = now;
-  peer.credit = peer.sent = peer.owed = 0;
-  peer.pinged = false;
+  peer.credit = peer.sent = peer.owed = peer.allowance = 0;
+  peer.pinged = peer.said_need = false;
+  peer.hears_need = hello.features & features::need;
   peer.acked_flight = peer.overtaken_flight = 0;
   ask(receiver);
   finish();

@@ -4,7 +4,7 @@
 //   sender_window.cc   batches: offered, covered, cut, acknowledged, settled
 //   sender_balance.cc  who gets what in turns: pending batches to ready receivers; launching
 //   sender_hash.cc     who gets what by a hash: runs, their owners, fences
-//   sender_pace.cc     how much: room, the length of batches, rate, compression
+//   sender_pace.cc     how much: room, credit, the length of batches, rate, compression
 //   sender_resume.cc   connections: probing, asking by RESUME, what is lost, what is resolved
 //   sender_strict.cc   strict: owners of what is staged, publish and discard
 //
@@ -34,6 +34,8 @@ inline constexpr ReceiverIndex kNowhere = SIZE_MAX;
 inline constexpr size_t kBatchCost = 256;  // bookkeeping of a batch, charged to the window
 /// Batches of one stream that may lie above its settled position: a receiver must remember each hole between them.
 inline constexpr uint64_t kSpanMax = limits::kRangesMax / 2;
+/// Of an EVENTS frame, at most, without its blocks.
+inline constexpr size_t kFrameHead = 112;
 inline constexpr size_t kResumeStreams = 32;  // per RESUME frame, so that the answer stays far below kFrameMax
 
 struct SenderQueue;
@@ -76,7 +78,8 @@ struct Use {
 /// Strict: who alone may publish a range, from the moment it said that it staged it.
 struct Publisher {
   uint64_t last = 0;
-  ReceiverIndex receiver = kNowhere;  // kNowhere: it is configured no more
+  ReceiverIndex receiver = kNowhere;  // kNowhere: it is configured no more,
+  std::string address;                // and is this one
   uint64_t attempt = 0;
   bool durable = false;  // recorded: it may be told
   bool told = false;     // on its present connection
@@ -124,7 +127,9 @@ struct SenderQueue {
   bool active = false;                // in active_
   bool dirty = false;                 // in dirty_
   bool closing = false;
-  bool stretched = false;  // counted in its source's `stretched`
+  bool stretched = false;               // counted in its source's `stretched`
+  bool taken_back = false;              // its source waits for Released
+  std::optional<uint64_t> parked_from;  // as said to the source
   bool stretches() const { return batches.size() >= kSpanMax; }
 };
 
@@ -137,7 +142,10 @@ struct SenderPeer {
   // this connection
   uint64_t credit = 0;
   uint64_t sent = 0;                      // as credit counts: compressed frames by what they become
+  uint64_t allowance = 0;                 // how much may be unanswered, as the latest CREDIT says
   bool inflates = false;                  // it knows compressed EVENTS
+  bool hears_need = false;                // it knows NEED,
+  bool said_need = false;                 // which was said since the latest CREDIT
   std::map<uint64_t, Flying*> in_flight;  // in the order of sending
   size_t in_flight_bytes = 0;
   std::deque<std::vector<StreamId>> asked;  // RESUMEs that wait for their RESUMED
@@ -186,6 +194,7 @@ class SenderCore final : public Sender {
   void progressed(ReceiverIndex receiver, Instant now) override;
   void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
   void counted(SourceIndex source, StreamId stream, Instant now) override;
+  void taken_back(StreamId stream, uint64_t from, Instant now) override;
   void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) override;
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;
   size_t room() const override;
@@ -201,6 +210,9 @@ class SenderCore final : public Sender {
   uint64_t unacked_events() const override { return unacked_events_; }
   uint64_t unacked_bytes() const override { return unacked_bytes_; }
   uint64_t stranded_batches() const override;
+  std::vector<AwayOwner> away_owners() const override;
+  uint64_t give_up(const std::string& address, Instant now) override;
+  uint64_t given_up_batches() const override { return given_up_batches_; }
 
  private:
   // sender.cc
@@ -244,7 +256,7 @@ class SenderCore final : public Sender {
   void activate(SenderQueue& s);
   void activate_all();
   void pump();
-  Pick pick(SenderQueue& s, ReceiverIndex& chosen);
+  Pick pick(SenderQueue& s, const Flying& b, ReceiverIndex& chosen);
   void request_use(SenderQueue& s, ReceiverIndex r);
   std::optional<ReceiverIndex> next_turn(const std::vector<ReceiverIndex>& candidates);
   uint32_t copies(const Flying& b) const;
@@ -256,15 +268,24 @@ class SenderCore final : public Sender {
   void add_hashed(SenderQueue& s, SenderBatch&& batch);
   void pump_hashed(SenderQueue& s, size_t& full);
   void find_owners(SenderQueue& s);
-  bool fits_owner(Flying& b) const;  // with b brought up to date if it does
+  bool fits_owner(const SenderQueue& s, Flying& b) const;  // with b brought up to date if it does
+  Flying* next_run(SenderQueue& s, ReceiverIndex r, const std::set<uint64_t>& runs);
   bool fenced_off(const SenderQueue& s, const Flying& b, ReceiverIndex r) const;
+  bool fenced_apart(const SenderQueue& s, uint16_t partition) const;
   void fence(Flying& b, ReceiverIndex r);
   void unfence(Flying& b);
   void watch_presence();
 
   // sender_pace.cc
   Slice compressed(const Flying& b, SenderPeer& peer);
+  bool takes(const SenderPeer& peer, const Flying& b) const;
+  void cut_to_credit(Flying& b, const SenderPeer& peer);
+  void say_need(ReceiverIndex r);
+  void on(ReceiverIndex r, const Credit& credit);
   void count_parked();
+  bool is_held(const SenderQueue& s) const;
+  void park(SenderQueue& s);
+  void release(SenderQueue& s);
 
   // sender_resume.cc
   void connect(ReceiverIndex r);
@@ -296,6 +317,9 @@ class SenderCore final : public Sender {
   void lose_publishers(ReceiverIndex r);
   void lose_staged(ReceiverIndex r);
   void give_up_publishers();
+  template <class Gone>
+  uint64_t give_up_if(Gone gone);
+  bool is_away(ReceiverIndex r) const;
   bool holds_any(ReceiverIndex r) const;
   void flush_decisions();
 
@@ -316,6 +340,7 @@ class SenderCore final : public Sender {
   uint64_t attempt_base_;  // attempt = base + flight; random, so that runs do not share numbers
   Instant started_at_{};
   std::map<std::pair<ReceiverIndex, StreamId>, Decide> decisions_;  // of this input
+  uint64_t given_up_batches_ = 0;
   uint64_t unacked_events_ = 0;
   uint64_t unacked_bytes_ = 0;
   size_t charged_ = 0;
@@ -325,6 +350,7 @@ class SenderCore final : public Sender {
   std::unique_ptr<Owners> owners_;
   uint64_t owners_epoch_ = 1;
   size_t parked_ = 0;
+  std::set<StreamId> parked_streams_;  // their sources were told
   std::vector<SenderEffect> effects_;
 };
 

@@ -19,7 +19,11 @@ void SenderCore::load_publishers(SenderQueue& s, const SenderStream& stream) {
   if (stream.published > s.settled) s.acked.add(s.settled, stream.published);
   for (const SenderOwned& o : stream.owned) {
     if (o.last <= std::max(s.settled, stream.published)) continue;
-    Publisher publisher{.last = o.last, .attempt = o.attempt, .durable = true};
+    if (o.given_up) {
+      s.given_up.add(o.first, o.last);
+      continue;
+    }
+    Publisher publisher{.last = o.last, .address = o.receiver, .attempt = o.attempt, .durable = true};
     for (size_t r = 0; r < peers_.size() && publisher.receiver == kNowhere; ++r)
       if (peers_[r].options.address == o.receiver) publisher.receiver = r;
     s.publishers.emplace(o.first, publisher);
@@ -200,27 +204,68 @@ void SenderCore::lose_publishers(ReceiverIndex r) {
   std::erase_if(decisions_, [r](const auto& d) { return d.first.first == r; });
 }
 
-void SenderCore::give_up_publishers() {
-  if (options_.strict_give_up == Duration::max()) return;
-  auto gone = [&](ReceiverIndex r) {
-    if (r == kNowhere) return now_ - started_at_ >= options_.strict_give_up;
-    const ReceiverState state = peers_[r].state;
-    const bool away = state == ReceiverState::idle || state == ReceiverState::connecting;
-    return away && now_ - peers_[r].away_since >= options_.strict_give_up;
-  };
+bool SenderCore::is_away(ReceiverIndex r) const {
+  return peers_[r].state == ReceiverState::idle || peers_[r].state == ReceiverState::connecting;
+}
+
+/// What these publishers own is free from here on, and counted before it leaves.
+template <class Gone>
+uint64_t SenderCore::give_up_if(Gone gone) {
+  uint64_t count = 0;
   for (auto& [id, s] : streams_) {
     bool any = false;
     for (auto it = s.publishers.begin(); it != s.publishers.end();) {
-      if (!gone(it->second.receiver)) {
+      if (!gone(it->second)) {
         ++it;
         continue;
       }
       s.given_up.add(it->first, it->second.last);
       it = forget_publisher(s, it);
+      ++count;
       any = true;
     }
     if (any) release_waiting(s);
   }
+  given_up_batches_ += count;
+  return count;
+}
+
+void SenderCore::give_up_publishers() {
+  if (options_.strict_give_up == Duration::max()) return;
+  give_up_if([&](const Publisher& publisher) {
+    const ReceiverIndex r = publisher.receiver;
+    if (r == kNowhere) return now_ - started_at_ >= options_.strict_give_up;
+    return is_away(r) && now_ - peers_[r].away_since >= options_.strict_give_up;
+  });
+}
+
+uint64_t SenderCore::give_up(const std::string& address, Instant now) {
+  now_ = now;
+  const uint64_t count = give_up_if([&](const Publisher& publisher) {
+    const ReceiverIndex r = publisher.receiver;
+    return r == kNowhere ? publisher.address == address : peers_[r].options.address == address && is_away(r);
+  });
+  finish();
+  return count;
+}
+
+std::vector<AwayOwner> SenderCore::away_owners() const {
+  std::map<std::string, AwayOwner> by_address;
+  for (const auto& [id, s] : streams_)
+    for (const auto& [first, publisher] : s.publishers) {
+      const ReceiverIndex r = publisher.receiver;
+      if (r != kNowhere && !is_away(r)) continue;
+      const std::string& address = r == kNowhere ? publisher.address : peers_[r].options.address;
+      AwayOwner& owner = by_address[address];
+      owner.address = address;
+      owner.configured = r != kNowhere;
+      ++owner.batches;
+      if (owner.streams.size() < kAwayStreamsShown && (owner.streams.empty() || owner.streams.back() != id))
+        owner.streams.push_back(id);
+    }
+  std::vector<AwayOwner> out;
+  for (auto& [address, owner] : by_address) out.push_back(std::move(owner));
+  return out;
 }
 
 bool SenderCore::holds_any(ReceiverIndex r) const {

@@ -225,6 +225,74 @@ TEST(SenderStrict, an_owner_that_is_configured_no_more_is_told_of) {
   EXPECT_EQ(s.sender().stranded_batches(), 1u);
 }
 
+TEST(SenderStrict, an_owner_that_an_operator_gives_up_frees_what_waits_and_is_counted_first) {
+  Strict s(1);
+  SenderStream known{.stream = StreamId{1}, .settled = 0, .assigned = 60, .receivers = {"gone", "r0"}};
+  known.owned = {{0, 30, 77, "gone"}, {30, 60, 78, "r0"}};
+  s.start({known});
+  s.connected(0);
+  s.take();
+  s.received(0, Resumed{{{StreamId{1}, 0, 60, {{30, 60}}, {}, {}, {}}}});
+  s.received(0, Credit{1 << 30});
+  s.offer(1, 0, 60);
+  s.pass(std::chrono::seconds(6));
+  EXPECT_EQ(s.sent(), "");
+  const auto away = s.sender().away_owners();
+  ASSERT_EQ(away.size(), 1u);
+  EXPECT_EQ(away[0].address, "gone");
+  EXPECT_FALSE(away[0].configured);
+  EXPECT_EQ(away[0].batches, 1u);
+  EXPECT_EQ(away[0].streams, std::vector<StreamId>{StreamId{1}});
+  EXPECT_EQ(s.sender().give_up("r0", s.now()), 0u) << "it is connected";
+  EXPECT_EQ(s.sender().give_up("gone", s.now()), 1u);
+  const std::string effects = s.take();
+  EXPECT_LT(effects.find("rerouted unasked 3"), effects.find("to r0 EVENTS stream 1 [0,30)")) << effects;
+  EXPECT_TRUE(has(effects, "to r0 EVENTS stream 1 [0,30)")) << effects;
+  EXPECT_EQ(s.sender().given_up_batches(), 1u);
+  EXPECT_TRUE(s.sender().away_owners().empty());
+}
+
+TEST(SenderStrict, what_was_given_up_before_a_restart_is_counted_and_not_waited_for) {
+  Strict s(1);
+  SenderStream known{.stream = StreamId{1}, .settled = 0, .assigned = 30, .receivers = {"gone"}};
+  known.owned = {{0, 30, 77, "gone", true}};
+  s.start({known});
+  s.ready(0);
+  s.offer(1, 0, 30);
+  s.pass(std::chrono::seconds(6));
+  const std::string effects = s.take();
+  EXPECT_TRUE(has(effects, "[0,30)")) << effects;
+  EXPECT_LT(effects.find("rerouted unasked 3"), effects.find("EVENTS stream 1 [0,30)")) << effects;
+}
+
+/// Lines of SenderScript end in their position: with the last but one digit as the key, a hundred bytes have ten keys.
+struct TenKeys : test::SenderScript {
+  static SenderOptions options(size_t count) {
+    SenderOptions o = Strict::options(count, Duration::max(), true);
+    o.hash = HashRule{HashRule::By::regex, "(.).$", 0};
+    return o;
+  }
+  explicit TenKeys(size_t count) : SenderScript(options(count)) {}
+};
+
+TEST(SenderStrict, keys_pass_one_that_waits_for_its_old_owner) {
+  TenKeys s(2);
+  SenderStream known{.stream = StreamId{1}, .settled = 0, .assigned = 10, .receivers = {"r0", "r1"}};
+  known.owned = {{0, 10, 77, "r0"}};  // the key 0
+  s.sender().add_source({known}, false);
+  s.sender().start(s.now());
+  s.ready(1);
+  s.offer(1, 0, 300);
+  s.pass(std::chrono::seconds(6));  // r0 is away: all keys are r1's now
+  std::string sent = s.sent();
+  for (uint64_t line = 1; line < 30; ++line) {
+    bool covered = false;
+    for (const auto& [range, attempt] : s.attempts)
+      covered |= range.first <= line * 10 && line * 10 + 10 <= range.second;
+    EXPECT_EQ(covered, line % 10 != 0) << "line " << line << " of " << sent;
+  }
+}
+
 TEST(SenderStrict, the_first_strict_run_counts_what_a_fast_one_may_have_left) {
   Strict s(2, Duration::max(), false);
   s.start({{.stream = StreamId{1}, .settled = 0, .assigned = 30, .receivers = {"r1"}}});

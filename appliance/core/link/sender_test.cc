@@ -204,7 +204,9 @@ TEST(Sender, balances_by_weight) {
 }
 
 TEST(Sender, credit_decides_and_one_frame_may_overshoot) {
-  Ready s(1);
+  SenderOptions o;
+  o.frame_min = 1;
+  Ready s(1, o);
   s.lose(0);
   s.pass(1s);
   s.ready(0, 1);
@@ -241,7 +243,7 @@ TEST(Sender, hold_gives_batches_back_and_release_sends_them_with_the_next_epoch)
   s.offer(1, 30, 60);
   s.offer(2, 30, 60);
   std::string effects = s.take();
-  EXPECT_FALSE(has(effects, "stream 1")) << effects;
+  EXPECT_FALSE(has(effects, "EVENTS stream 1")) << effects;
   EXPECT_TRUE(has(effects, "EVENTS stream 2 [30,60)"));
   s.received(0, Release{StreamId{1}});
   effects = s.take();
@@ -279,6 +281,54 @@ TEST(Sender, a_held_source_leaves_room_for_the_others) {
   EXPECT_EQ(s.sent(), "r0 [0,10)");
   s.received(0, Release{StreamId{1}});
   EXPECT_TRUE(has(s.take(), "EVENTS stream 1 [0,10)"));
+}
+
+TEST(Sender, what_is_held_goes_back_to_a_source_that_takes_it_and_leaves_the_window_to_its_other_streams) {
+  SenderOptions o = SenderScript::receivers(1);
+  o.window_bytes = 64 * 1024;
+  SenderScript s(o);
+  s.takes_back = true;
+  s.sender().add_source({}, false);
+  s.sender().start(s.now());
+  s.ready(0);
+  const size_t room = s.sender().room(0);
+  for (uint64_t at = 0; at < 40'000; at += 2000) s.offer(1, at, at + 2000);
+  s.take();
+  s.ack(0, 1, 0, 2000);
+  s.take();
+  EXPECT_LT(s.sender().room(0), room / 2);
+  s.received(0, Hold{StreamId{1}, "spool_full"});
+  EXPECT_TRUE(has(s.take(), "stream 1 parked from 2000"));
+  EXPECT_EQ(s.sender().room(0), room);
+  EXPECT_EQ(s.sender().unacked_bytes(), 0u);
+  for (uint64_t at = 0; at < 40'000; at += 2000) {  // one after the other
+    s.offer(2, at, at + 2000);
+    s.take();
+    s.ack(0, 2, at, at + 2000);
+  }
+  s.received(0, Release{StreamId{1}});
+  EXPECT_TRUE(has(s.take(), "stream 1 released"));
+  s.offer(1, 2000, 3000);  // cut otherwise than before
+  EXPECT_TRUE(has(s.take(), "EVENTS stream 1 [2000,3000)"));
+  s.ack(0, 1, 2000, 3000);
+  EXPECT_TRUE(has(s.take(), "stream 1 settled 3000"));
+  s.received(0, Hold{StreamId{1}, "spool_full"});
+  EXPECT_TRUE(has(s.take(), "stream 1 parked from 3000"));
+  s.lose(0);
+  EXPECT_TRUE(has(s.take(), "stream 1 released")) << "whoever connects next may take it";
+}
+
+TEST(Sender, what_another_receiver_may_have_is_not_given_back) {
+  Ready s(2);
+  s.takes_back = true;
+  s.offer(1, 0, 30);
+  s.offer(1, 30, 60);
+  s.take();
+  s.lose(0);
+  s.received(1, Hold{StreamId{1}, "spool_full"});
+  const std::string effects = s.take();
+  EXPECT_FALSE(has(effects, "parked from 0 ")) << effects;
+  EXPECT_GT(s.sender().unacked_bytes(), 0u);
 }
 
 // S8 and amendment 14.

@@ -332,6 +332,7 @@ void SenderCore::forget_batches(SenderQueue& s) {
 void SenderCore::drop_stream(SenderQueue& s) {
   forget_batches(s);
   held_streams_.erase(s.id);
+  parked_streams_.erase(s.id);
   streams_.erase(s.id);
 }
 

@@ -112,6 +112,7 @@ class Channel {
   void kick(ReasonCode reason);
   /// Back-pressure from where messages go.
   void hold_back(bool on) { set_pause(kPauseTarget, on); }
+  bool held_back() const { return (paused_ & kPauseTarget) != 0; }
   /// What ready_for() waited for is there.
   void go_on(Instant now);
   /// The client has sent more than its rate: reading waits.

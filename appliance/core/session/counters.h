@@ -44,11 +44,13 @@ enum class Limit : uint8_t {
   topic_alias,      // PUBLISH with a higher one
   receive_maximum,  // PUBLISH while as many are not acknowledged, or await PUBREL
   delayed,          // PUBLISH to $delayed/ while as many wait
+  journal,          // clients not read from for a while, since the disk has not taken what they sent
   wills,            // CONNECT with a will that does not fit beside those of all others
   count_
 };
 inline constexpr std::array<std::string_view, static_cast<size_t>(Limit::count_)> kLimitNames = {
-    "client_id", "sessions", "subscriptions", "topic_levels", "topic_alias", "receive_maximum", "delayed", "wills"};
+    "client_id",       "sessions", "subscriptions", "topic_levels", "topic_alias",
+    "receive_maximum", "delayed",  "journal",       "wills"};
 
 struct Counters {
   Counter connections;  // now

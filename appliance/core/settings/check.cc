@@ -1,8 +1,9 @@
 #include "core/settings/check.h"
 
+#include <re2/re2.h>
+
 #include <algorithm>
 #include <map>
-#include <regex>
 #include <set>
 
 #include "base/mask_overlap.h"
@@ -158,12 +159,11 @@ class Check {
   }
   static std::string pattern_fault(const std::string& text) {
     if (text.size() > kPatternMax) return "longer than " + std::to_string(kPatternMax) + " bytes";
-    try {
-      const std::regex tried(text, std::regex::ECMAScript | std::regex_constants::__polynomial);  // as the agent has it
-      return std::regex_search("", tried) && !text.empty() ? "it matches every line" : "";
-    } catch (const std::regex_error& e) {
-      return e.what();
-    }
+    RE2::Options options(RE2::Latin1);  // as the agent has it
+    options.set_log_errors(false);
+    const RE2 tried(text, options);
+    if (!tried.ok()) return tried.error();
+    return RE2::FullMatch("", tried) && !text.empty() ? "it matches every line" : "";
   }
   void receiver() {
     if (!s_.receiver) return;

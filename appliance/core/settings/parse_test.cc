@@ -466,6 +466,8 @@ TEST(Parse, a_rate_by_the_hour_of_the_day) {
   EXPECT_THAT(complaints(with("{ \"8-18\" = \"1MiB/s\" }")), ElementsAre(HasSubstr("has no hours `8-18`")));
   EXPECT_THAT(complaints(with("{ \"08:00-18:00\" = \"1MiB/s\", \"17:00-19:00\" = \"off\" }")),
               ElementsAre(HasSubstr("two things for the same hours")));
+  for (const char* zero : {"\"0B/s\"", "{ \"08:00-18:00\" = \"0MiB/s\" }", "{ default = \"0B/s\" }"})
+    EXPECT_THAT(complaints(with(zero)), ElementsAre(HasSubstr("`rate` is 0; write \"off\" to send nothing")));
 }
 
 TEST(Parse, a_hash_is_checked_where_it_is_configured) {

@@ -33,6 +33,10 @@ bool read_one(const Value& value, const Field& field, std::optional<uint64_t>& i
   }
   auto rate = read_rate(value, field);
   if (!rate) return false;
+  if (rate->value == 0) {  // elsewhere 0 is no bound, here it would be the closest one
+    field.error(value.place, field.name() + " is 0", "write \"off\" to send nothing, \"unlimited\" for no bound");
+    return false;
+  }
   into = rate->value;
   return true;
 }

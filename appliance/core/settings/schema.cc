@@ -82,11 +82,11 @@ const Table<AgentCategory>& agent_category_table() {
               "mode", &AgentCategory::mode, {{"spool", AgentMode::spool}, {"tail", AgentMode::tail}},
               "Instead of agent.mode.")
               .like("\"tail\""),
-          text(
-              "multiline_start", &AgentCategory::multiline_start,
-              "Regular expression (ECMAScript) that the first line of an event matches at its beginning; lines that do "
-              "not belong to the event before. It becomes one line, with newlines as \\n and backslashes as \\\\. "
-              "Default: every line is an event.")
+          text("multiline_start", &AgentCategory::multiline_start,
+               "Regular expression (RE2, over bytes) that the first line of an event matches at its beginning; lines "
+               "that do "
+               "not belong to the event before. It becomes one line, with newlines as \\n and backslashes as \\\\. "
+               "Default: every line is an event.")
               .like("'\\d{4}-\\d\\d-\\d\\d '"),
           integer("multiline_lines", &AgentCategory::multiline_lines, 1, 100'000, "Longest event, in lines."),
           size("multiline_bytes", &AgentCategory::multiline_bytes, 1_KiB, 256_KiB, "Longest event, in bytes."),
@@ -147,6 +147,9 @@ const Table<Receiver>& receiver_table() {
           flag("insecure_plain", &Receiver::insecure_plain, "Allows to listen without TLS on other than loopback."),
           integer("connections_max", &Receiver::connections_max, 1, 100'000, "More are refused."),
           integer("categories_max", &Receiver::categories_max, 1, 1'000'000, "Events of further ones are refused."),
+          size("memory", &Receiver::memory, 1_MiB, 64_GiB,
+               "Of events from other nodes that are not on disk yet, over all connections; then their senders wait in "
+               "turn."),
           size("staging_max", &Receiver::staging_max, 1_MiB, 1024_GiB,
                "Disk for what senders with dedup = \"strict\" have brought and not decided on yet; then they wait."),
           duration("stream_ttl", &Receiver::stream_ttl, std::chrono::hours(1), 365 * kDay,

@@ -5,7 +5,7 @@
 //
 // Codes are a contract: disk_full, store_write_failed, group_commit_failed, files_not_written, category_blocked,
 // store_damaged, store_log_damaged, store_keys_restored, store_journal_damaged, records_quarantined, stream_renewed,
-// spool_full, spool_orphaned, streams_held, upstream_strict_waits, upstream_unreachable.
+// spool_full, spool_orphaned, streams_held, upstream_strict_waits, upstream_unreachable, seen_forgotten_early.
 #pragma once
 
 #include <string>

@@ -55,12 +55,20 @@ json::object upstream(const UpstreamRow& row) {
                                      {"connects", r.connects},
                                      {"failures", r.failures},
                                      {"last_error", r.last_error}});
+  json::array waits_for;
+  for (const OwnerRow& o : row.waits_for)
+    waits_for.push_back(json::object{{"address", o.address},
+                                     {"configured", o.configured},
+                                     {"batches", o.batches},
+                                     {"streams", json::value_from(o.streams)}});
   return {{"name", row.name},
           {"unacked_events", row.unacked_events},
           {"looped", row.looped},
           {"wanted_filters", row.wanted_filters ? json::value(*row.wanted_filters) : json::value(nullptr)},
           {"unacked_bytes", row.unacked_bytes},
           {"stranded_batches", row.stranded_batches},
+          {"given_up_batches", row.given_up_batches},
+          {"waits_for", std::move(waits_for)},
           {"receivers", std::move(receivers)}};
 }
 

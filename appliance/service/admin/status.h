@@ -35,6 +35,13 @@ struct ReceiverRow {
   std::string last_error;
 };
 
+struct OwnerRow {  // strict: who is waited for, since it alone may publish something
+  std::string address;
+  bool configured = true;
+  uint64_t batches = 0;
+  std::vector<uint64_t> streams;  // the first few of them
+};
+
 struct UpstreamRow {
   std::string name;
   uint64_t unacked_events = 0;
@@ -43,6 +50,8 @@ struct UpstreamRow {
   std::vector<ReceiverRow> receivers;
   uint64_t looped = 0;                         // events not sent, since they had been where they would go
   std::optional<uint64_t> wanted_filters = 0;  // nullopt: everything is wanted, as far as this node knows
+  uint64_t given_up_batches = 0;               // strict: whose owner was not waited for any more, since the start
+  std::vector<OwnerRow> waits_for;             // strict
 };
 
 struct SpoolRow {

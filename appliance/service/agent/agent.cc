@@ -165,6 +165,10 @@ AgentStats AgentHouse::stats() const {
   scanner_.status(out);
   out.generations = table_.size();
   out.descriptors = reader_.descriptors();
+  for (const auto& s : sources_) {
+    out.held_lanes += s->held_lanes();
+    out.taken_back_bytes += s->taken_back_bytes();
+  }
   table_.each([&](const Generation& g) {
     out.rotated_waiting += g.in_hidden() && g.readable();
     if (g.staying.empty() || !g.readable()) return;

@@ -91,6 +91,7 @@ struct AgentStats {
   uint64_t directories_watched = 0;
   uint64_t directories_polled = 0;
   uint64_t rotated_waiting = 0;  // files in the hidden directory
+  uint64_t held_lanes = 0;       // what a target holds: files of one name with their rotations, or of one directory
   // since start
   uint64_t scans = 0;
   uint64_t overflows = 0;             // notifications lost
@@ -105,9 +106,10 @@ struct AgentStats {
   uint64_t vanished = 0;              // deleted by others before they were delivered
   uint64_t renewed = 0;               // streams renewed because a receiver knew more than this node
   uint64_t newline_added = 0;
-  uint64_t joined_events = 0;    // of several lines
-  uint64_t locked_waits = 0;     // a "_big" file that its writer had locked was read later,
-  uint64_t locked_too_long = 0;  // or without the lock, after kLockPatience
+  uint64_t joined_events = 0;     // of several lines
+  uint64_t locked_waits = 0;      // a "_big" file that its writer had locked was read later,
+  uint64_t locked_too_long = 0;   // or without the lock, after kLockPatience
+  uint64_t taken_back_bytes = 0;  // read, held by the target, and to be read again
   uint64_t oversize_lines = 0;
   uint64_t oversize_bytes = 0;  // of those, not delivered
   uint64_t dropped_bytes = 0;   // truncated or deleted before they were read, summed over targets

@@ -40,6 +40,7 @@ void AgentSource::add_stream(Cursor& c) {
 }
 
 void AgentSource::remove_stream(Cursor& c) {
+  let_go(c);
   streams_.erase(c.stream);
   for (const Past& p : c.past) streams_.erase(p.record.stream);
   if (!c.in_lane) return;
@@ -73,7 +74,7 @@ void AgentSource::ready(Cursor& c) {
   lane.name = &entry->first;
   if (!c.in_lane) lane.with_data[c.generation->order] = &c;
   c.in_lane = true;
-  if (!lane.queued) {
+  if (!lane.queued && !held_.contains(c.generation->lane)) {
     lane.queued = true;
     turns_.push_back(&lane);
   }
@@ -154,8 +155,8 @@ std::optional<port::Batch> AgentSource::next(size_t bytes_max) {
   while (!turns_.empty()) {
     Lane& lane = *turns_.front();
     turns_.pop_front();
-    bool waits = false;
-    while (!lane.with_data.empty()) {
+    bool waits = held_.contains(*lane.name);
+    while (!waits && !lane.with_data.empty()) {
       Cursor& c = choose(lane);
       if (waits = !may_hand_out(c); waits) break;  // and the lane with it, so that its order stays
       Generation& g = *c.generation;
@@ -218,7 +219,7 @@ port::Batch AgentSource::hand_out(Cursor& c, SourceReader::Read read) {
   c.read = batch.last;
   c.read_window = read.window;
   c.in_oversize = read.in_oversize;
-  c.handed.push_back({batch.last, read.window, parts_.loop.wall_now()});
+  c.handed.push_back({batch.last, read.window, parts_.loop.wall_now(), batch.events});
   c.waiting_since.reset();
   if (c.generation->size > c.read) c.waiting_since = parts_.loop.wall_now();
   c.queued_events += batch.events;
@@ -419,6 +420,7 @@ void AgentSource::give_up_stream(Cursor& c) {
 }
 
 void AgentSource::renew_cursor(Cursor& c) {
+  let_go(c);
   give_up_stream(c);
   c.again = false;  // what is planned names the stream before
   c.reserved = c.asked = 0;
@@ -443,6 +445,7 @@ void AgentSource::renew_cursor(Cursor& c) {
 }
 
 void AgentSource::ended(Cursor& c, uint64_t unread) {
+  let_go(c);
   if (c.in_lane)
     if (auto lane = lanes_.find(c.generation->lane); lane != lanes_.end()) drop_from_lane(lane->second, c);
   c.waiting_since.reset();

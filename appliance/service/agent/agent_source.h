@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -44,6 +45,8 @@ class AgentSource : public port::EventSource {
   void rerouted_unasked(uint64_t events, port::Task durable) override;
   void persist_now(port::Task durable) override { when_counted(std::move(durable)); }
   void renew(StreamId stream) override;
+  bool take_back(StreamId stream, uint64_t from) override;
+  void resume(StreamId stream) override;
   void on_closed(std::move_only_function<void(StreamId)> closed) override { on_closed_ = std::move(closed); }
   port::TargetCounters counters() const override;
 
@@ -71,6 +74,8 @@ class AgentSource : public port::EventSource {
   /// Whether the target's sink writes cursors itself, together with its data.
   bool commits_itself() const { return commits_itself_; }
   size_t letters_pending() const { return letters_; }
+  size_t held_lanes() const { return held_.size(); }
+  uint64_t taken_back_bytes() const { return taken_back_bytes_; }
   const CounterRecord& counter_record() const { return counted_; }
 
  private:
@@ -92,6 +97,7 @@ class AgentSource : public port::EventSource {
   static uint64_t assigned(const Cursor& c);
   port::Batch hand_out(Cursor& c, SourceReader::Read read);
   void drop_from_lane(Lane& lane, Cursor& c);
+  void let_go(const Cursor& c);
   Cursor& choose(Lane& lane);
   void settle(Cursor& c, uint64_t settled, uint64_t events, uint64_t duplicates);
   void when_counted(port::Task task);
@@ -105,6 +111,10 @@ class AgentSource : public port::EventSource {
   std::unordered_map<StreamId, Cursor*> streams_;
   std::unordered_map<std::string, Lane> lanes_;
   std::deque<Lane*> turns_;  // lanes with data
+  // Lanes that wait for their target, by the streams which it holds: nothing of them is handed out, so that they take
+  // no room from others.
+  std::unordered_map<std::string, std::set<StreamId>> held_;
+  uint64_t taken_back_bytes_ = 0;
   uint64_t queued_events_ = 0;
   bool commits_itself_ = false;
   size_t letters_ = 0;  // dead letters not yet on disk

@@ -27,6 +27,7 @@ struct Handed {
   uint64_t last = 0;
   Window window;  // ends at last
   WallTime at{};
+  uint64_t events = 0;
 };
 /// Events below `last` that went to the dead letters instead.
 struct DeadRange {
@@ -60,6 +61,7 @@ struct Cursor {
   Instant tail_since{};                     // and since when
   bool again = false;                       // is read again at a time, not only when the file grows
   uint64_t queued_events = 0;
+  uint64_t dropped = 0;  // bytes that were counted as dropped when the generation ended
   std::list<Handed> handed;
   std::vector<DeadRange> dead;
   std::vector<std::string> receivers;
@@ -89,14 +91,17 @@ struct Generation {
   std::string category;
   std::string directory;
   std::string name;
-  uint64_t size = 0;  // greatest seen
+  uint64_t size = 0;    // greatest seen
+  uint64_t proven = 0;  // as large the file was when it was last seen to be still this one
   int64_t modified_ns = 0;
   bool verified = false;    // looked at since the process started
   bool truncated = false;   // ended because its file was truncated in its place
+  bool copy = false;        // its file was made by copying: before it is read on it is looked at as such
   bool unreadable = false;  // could not be opened when last tried
   bool dirty = false;
   bool stored = false;
   Instant first_seen{};
+  Instant kept_until{};                // not forgotten earlier: a copy may have its bytes
   std::optional<uint64_t> final_size;  // proven: nobody will finish the last line; deliver it as it is
 
   uint64_t seen_in_scan = 0;
@@ -138,6 +143,7 @@ inline bool all_settled(const Generation& g) {
     if (c->settled != c->read || (c->read != g.size && (c->stalled != g.size || g.final_size == g.size))) return false;
   return !g.cursors.empty();
 }
+/// Some target has not been handed out all that is known of it.
 inline bool has_tail(const Generation& g) {
   for (const auto& c : g.cursors)
     if (c->read != g.size) return true;

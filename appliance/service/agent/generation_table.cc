@@ -10,6 +10,12 @@
 
 namespace ph::agent {
 
+namespace {
+
+constexpr Duration kCopyAwaited = std::chrono::minutes(1);  // of a truncated file of somebody else's
+
+}  // namespace
+
 std::string Parts::path(std::string_view directory, std::string_view name) const {
   std::string out = options.directory;
   for (std::string_view part : {directory, name})
@@ -60,7 +66,9 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
   g->category = std::move(record.category);
   g->directory = std::move(record.directory);
   g->name = std::move(record.name);
-  g->size = record.size;
+  g->size = g->proven = record.size;
+  g->truncated = record.truncated;
+  g->copy = record.copy;
   g->stored = true;
   // Only where it lies counts. It may not have been renamed yet, or a power cut may have taken that or its removal
   // back.
@@ -89,7 +97,12 @@ Generation& GenerationTable::load(GenerationRecord record, std::map<std::string,
       }
       c->far_own = far;
     }
-    if (!ref.readable()) abandon(*c, c->end.value_or(c->read));
+    if (!ref.readable()) {
+      if (ref.truncated && parts_.tails(ref)) ref.kept_until = parts_.loop.now() + kCopyAwaited;
+      const uint64_t end = c->end.value_or(c->read);
+      c->dropped = std::max(ref.size, end) - end;
+      abandon(*c, end);
+    }
     c->source->add_stream(*c);
   }
   return ref;
@@ -112,22 +125,85 @@ void GenerationTable::begin_at(Generation& g, uint64_t position) {
   }
 }
 
-Generation& GenerationTable::create_copy(Place place, const port::FileStat& stat, const Generation& original) {
-  Generation& g = add_new(std::move(place), stat);
-  for (auto& c : g.cursors) {
-    for (const auto& from : original.cursors) {
-      if (from->source != c->source) continue;
-      uint64_t begin = std::min(from->abandoned.value_or(from->read), stat.size);
-      if (from->end) c->source->recovered(std::max(std::min(stat.size, original.size), begin) - begin);
-      c->settled = c->read = c->far = begin;
-    }
+/// What was counted as dropped of the cursor and a copy of so many bytes has is not dropped.
+void GenerationTable::recover(Cursor& c, uint64_t copy_size) {
+  const uint64_t missing = std::max(c.generation->proven, copy_size) - copy_size;
+  if (c.dropped <= missing) return;
+  const uint64_t recovered = c.dropped - missing;
+  c.dropped = missing;
+  c.source->recovered(recovered);
+  parts_.stats.dropped_bytes -= std::min(recovered, parts_.stats.dropped_bytes);
+}
 
-    c->in_oversize.reset();
-    parts_.ledger->touch(*c);
+Generation& GenerationTable::create_copy(Place place, const port::FileStat& stat, Generation& original) {
+  Generation& g = add_new(std::move(place), stat);
+  g.copy = true;
+  std::vector<uint64_t> again(g.cursors.size());  // what was in flight when the process ended
+  for (size_t i = 0; i < g.cursors.size(); ++i) {
+    Cursor& c = *g.cursors[i];
+    for (const auto& from : original.cursors) {
+      if (from->source != c.source) continue;
+      const uint64_t begin = std::min(from->abandoned.value_or(from->read), stat.size);
+      recover(*from, stat.size);
+      c.settled = c.read = c.far = c.far_own = begin;
+      again[i] = from->abandoned ? std::min(std::max(begin, *from->end), stat.size) : begin;
+    }
+    c.in_oversize.reset();
+    parts_.ledger->touch(c);
   }
-  grown(g, stat.size);
+  if (auto learned = parts_.reader->learn(g); !learned)
+    log_warn("copy_not_read", {{"path", parts_.path(g)}, {"error", learned.error().to_string()}});
+  for (size_t i = 0; i < g.cursors.size(); ++i)
+    if (auto lines = parts_.reader->lines(g, g.cursors[i]->read, again[i]); lines && *lines > 0)
+      g.cursors[i]->source->count_maybe(*lines);
+  g.size = g.proven = stat.size;
+  wake(g);
   parts_.retirement->consider(g);
   return g;
+}
+
+bool GenerationTable::can_move(const Generation& g, const port::FileStat& copy) const {
+  const bool same_boot = g.boot == parts_.boot || g.boot == 0 || parts_.boot == 0;
+  if (g.readable() || !g.truncated || g.removing || g.forgetting || !same_boot) return false;
+  return std::ranges::all_of(g.cursors, [&](const auto& c) {
+    // Once it runs, receivers may have been told that nothing below the end comes again.
+    return c->end && *c->end <= copy.size && (!c->abandoned || !parts_.running);
+  });
+}
+
+void GenerationTable::move_to_copy(Generation& g, Place place, const port::FileStat& stat) {
+  g.state = GenerationState::live;
+  g.identity = identity_of(stat);
+  g.boot = parts_.boot;
+  g.directory = std::move(place.directory);
+  g.name = std::move(place.name);
+  g.big = is_big(g.name);
+  g.modified_ns = stat.modified_ns;
+  g.first_seen = parts_.loop.now();
+  g.verified = g.copy = true;
+  g.truncated = g.unreadable = false;
+  g.final_size.reset();
+  g.locked_since.reset();
+  for (auto& c : g.cursors) {
+    recover(*c, stat.size);
+    c->dropped = 0;
+    c->end.reset();
+    c->stalled = 0;
+    if (c->abandoned) {  // as after any restart: from the stored cursor, under the same id
+      c->settled = c->read = *c->abandoned;
+      c->abandoned.reset();
+      c->read_window = c->window.end == c->read ? c->window : Window{};
+      c->in_oversize.reset();
+    }
+    parts_.ledger->touch(*c);
+  }
+  g.size = g.proven = stat.size;
+  attach(g);
+  parts_.ledger->touch(g);
+  // Held open while there is something to read: such files are often compressed and deleted next.
+  if (has_tail(g)) (void)parts_.reader->file(g);
+  wake(g);
+  parts_.retirement->consider(g);
 }
 
 Generation& GenerationTable::add_new(Place place, const port::FileStat& stat) {
@@ -165,10 +241,14 @@ void GenerationTable::end(Generation& g) {
   detach(g);
   parts_.reader->close(g);
   g.state = GenerationState::ended;
+  if (g.truncated && parts_.tails(g)) g.kept_until = parts_.loop.now() + kCopyAwaited;
   for (auto& c : g.cursors) {
     if (!g.verified) abandon(*c, c->read);
-    uint64_t unread = g.size > c->read ? g.size - c->read : 0;
+    // Of a file that holds something else now, the size seen last may be the other content's.
+    const uint64_t own = g.truncated ? g.proven : g.size;
+    const uint64_t unread = std::max(own, c->read) - c->read;
     c->end = c->read;
+    c->dropped += unread;
     parts_.stats.dropped_bytes += unread;
     c->source->ended(*c, unread);
     parts_.ledger->touch(*c);
@@ -180,6 +260,7 @@ void GenerationTable::end(Generation& g) {
 void GenerationTable::abandon(Cursor& c, uint64_t end) {
   parts_.stats.dropped_bytes += end - c.settled;
   c.source->count_dropped(end - c.settled);
+  c.dropped += end - c.settled;
   c.abandoned = c.settled;
   c.settled = c.read = end;
   c.end = end;
@@ -194,7 +275,7 @@ Result<> GenerationTable::renew_all(Generation& g, uint64_t size) {
     again.push_back(lines);
   }
   g.boot = parts_.boot;
-  g.size = size;
+  g.size = g.proven = size;
   for (size_t i = 0; i < g.cursors.size(); ++i) {
     Cursor& c = *g.cursors[i];
     c.settled = c.read = std::min(c.settled, size);
@@ -238,6 +319,7 @@ void GenerationTable::detach(Generation& g) {
 void GenerationTable::grown(Generation& g, uint64_t size) {
   if (size <= g.size) return;
   g.size = size;
+  if (g.prefix.length() == 0) g.proven = size;  // whatever it holds is its own
   wake(g);
   parts_.retirement->consider(g);
 }

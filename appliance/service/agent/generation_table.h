@@ -72,9 +72,15 @@ class GenerationTable {
   Generation& create(Place place, const port::FileStat& stat);
   /// The file of `old` holds other content now: `old` ends, what was not handed out is dropped and counted in bytes.
   Generation& replace(Generation& old, const port::FileStat& stat);
-  /// A file not seen before that holds the bytes of `original` (copy-truncate): its cursors begin where that was read
-  /// to.
-  Generation& create_copy(Place place, const port::FileStat& stat, const Generation& original);
+  /// Whether a truncated generation can live on in a copy of its bytes: nobody was told that it is over, and the copy
+  /// has all that was handed out.
+  bool can_move(const Generation& truncated, const port::FileStat& copy) const;
+  /// The generation lives on in a copy of its bytes, as if it had been renamed: under its ids, with all that is in
+  /// flight. What was counted as dropped and is in the copy is not.
+  void move_to_copy(Generation& truncated, Place place, const port::FileStat& stat);
+  /// A file not seen before that holds the bytes of `original` and can't take it over: its cursors begin where that was
+  /// read to.
+  Generation& create_copy(Place place, const port::FileStat& stat, Generation& original);
   /// No byte can be read any more. What was handed out may still be settled; the rest is dropped and counted in bytes.
   void end(Generation& g);
   /// After a power cut: cursors go back to what the file still has, under new stream ids. What a receiver may have been
@@ -122,6 +128,7 @@ class GenerationTable {
   Generation& add(std::unique_ptr<Generation> g);
   Generation& add_new(Place place, const port::FileStat& stat);
   void begin_at(Generation& g, uint64_t position);
+  void recover(Cursor& c, uint64_t copy_size);
   void attach(Generation& g) { by_inode_[{g.identity.device, g.identity.inode}] = &g; }
   void detach(Generation& g);
   /// What was in flight below `end` when the process ended cannot be read again: counted as dropped. (A receiver may

@@ -99,7 +99,8 @@ void Ledger::drop(Generation& g) {
 }
 
 GenerationRecord Ledger::record_of(const Generation& g) {
-  return {g.id, g.state, g.identity, g.boot, g.order, g.size, g.prefix, g.lane, g.category, g.directory, g.name};
+  return {g.id,   g.state,    g.identity,  g.boot, g.order,     g.proven, g.prefix,
+          g.lane, g.category, g.directory, g.name, g.truncated, g.copy};
 }
 
 CursorRecord Ledger::record_of(const Cursor& c) {

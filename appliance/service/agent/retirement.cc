@@ -18,6 +18,7 @@ constexpr Duration kDrainPoll = std::chrono::milliseconds(200);
 constexpr Duration kNoProofRetry = std::chrono::minutes(5);
 constexpr Duration kNoProofDrain = std::chrono::minutes(1);  // quiet for so long: taken as closed
 constexpr int kEmptyAgeFactor = 60;                          // empty files are rotated after so many rotate_ages
+constexpr size_t kLaneKeptMax = 64;     // generations of a lane; more: none is kept for its copy's sake
 constexpr size_t kLaneWaitingMax = 64;  // rotated files of one lane that are not acknowledged; more: it grows in place
 
 }  // namespace
@@ -316,6 +317,8 @@ void Retirement::removed(Generation& g) {
 
 void Retirement::step_ended(Generation& g) {
   if (g.removing || g.forgetting) return;
+  if (parts_.loop.now() < g.kept_until && parts_.table->lane_size(g.lane) <= kLaneKeptMax)
+    return schedule(g, g.kept_until - parts_.loop.now());
   for (const auto& c : g.cursors) {
     if (c->settled < *c->end) return;
     if (!parts_.ledger->settled_at(*c, *c->end))

@@ -74,6 +74,7 @@ Result<> Scanner::scan_all() {
   scanning_ = false;
   if (!scanned) return scanned;
   create_fresh();
+  if (!parts_.running) find_what_was_in_flight();
   check_absent();
   return {};
 }
@@ -223,17 +224,25 @@ void Scanner::found(const std::string& directory, const std::string& name, const
     if (!category) return stays(directory, name, "not one of the agent's own files");
     fresh.source = {std::string(*category), std::string(*category), 0};
   } else {
-    fresh.source = source_name(directory, name, [&](std::string_view original) {
-      if (parts_.table->lane_known(directory.empty() ? std::string(original) : directory + "/")) return true;
-      auto sibling = parts_.files.stat(parts_.path(directory, original));
-      return sibling && sibling->has_value();
-    });
+    fresh.source = source_of(directory, name);
     if (!wanted(directory, name, fresh.source)) {
       fresh_inodes_.erase({stat.device, stat.inode});
       return log_once("source_file_skipped", parts_.path(directory, name), "agent.include and agent.exclude");
     }
   }
   fresh_.push_back(std::move(fresh));
+}
+
+SourceName Scanner::source_of(const std::string& directory, const std::string& name) const {
+  return source_name(directory, name, [&](std::string_view original) {
+    if (parts_.table->lane_known(directory.empty() ? std::string(original) : directory + "/")) return true;
+    auto sibling = parts_.files.stat(parts_.path(directory, original));
+    return sibling && sibling->has_value();
+  });
+}
+
+bool Scanner::is_rotation(const Generation& g) const {
+  return !g.in_hidden() && source_of(g.directory, g.name).rotation > 0;
 }
 
 /// The patterns decide on files that are not known yet; by their name or the one that they are a rotation of. What is
@@ -252,6 +261,10 @@ bool Scanner::wanted(const std::string& directory, const std::string& name, cons
 /// New files in the order in which their lines were written, as well as that can be told: rotations of one name by
 /// their number, oldest first; different names by birth.
 void Scanner::create_fresh() {
+  for (const auto& [id, stat] : std::exchange(grown_copies_, {})) {
+    Generation* g = parts_.table->find(id);
+    if (g && g->readable() && stat.size > g->size && grows(*g, stat)) grow(*g, stat);
+  }
   if (fresh_.empty()) return;
   std::map<std::pair<std::string, std::string>, int64_t> born;  // of each original
   for (const Fresh& f : fresh_) {
@@ -276,21 +289,30 @@ void Scanner::create(Fresh& f) {
   if (parts_.table->size() >= kGenerationsMax) return stays(f.directory, f.name, "too many files");
   std::string lane = f.directory.empty() || f.directory == kHiddenDirectory ? f.source.original : f.directory + "/";
   Place place{f.directory, f.name, std::move(lane), f.source.category};
-  auto copy =
-      f.directory == kHiddenDirectory ? CopyWatch::Decision{} : copies_.judge(f.directory, f.name, f.source, f.stat);
-  if (copy.verdict == CopyWatch::Verdict::wait) return rescan_within(kAbsentRescan + kAbsentRescan);
-  if (copy.verdict == CopyWatch::Verdict::copy) {
-    ++parts_.stats.copies;
-    parts_.table->create_copy(std::move(place), f.stat, *copy.original).seen_in_scan = scan_;
-  } else {
+  if (f.directory == kHiddenDirectory) {
     parts_.table->create(std::move(place), f.stat).seen_in_scan = scan_;
+    return;
+  }
+  auto copy = copies_.judge(f.directory, f.name, f.source, f.stat);
+  if (copy.verdict == CopyWatch::Verdict::wait) {
+    if (copy.again) rescan_within(kAbsentRescan + kAbsentRescan);
+  } else if (copy.verdict == CopyWatch::Verdict::unrelated) {
+    Generation& g = parts_.table->create(std::move(place), copy.stat);
+    g.seen_in_scan = scan_;
+    learn(g);
+  } else if (++parts_.stats.copies; parts_.table->can_move(*copy.original, copy.stat)) {
+    copy.original->seen_in_scan = scan_;
+    copy.original->absences = 0;
+    parts_.table->move_to_copy(*copy.original, std::move(place), copy.stat);
+  } else {
+    parts_.table->create_copy(std::move(place), copy.stat, *copy.original).seen_in_scan = scan_;
   }
 }
 
 void Scanner::update(Generation& g, const std::string& directory, const std::string& name, const port::FileStat& stat) {
   g.seen_in_scan = scan_;
   g.absences = 0;
-  if (g.directory != directory || g.name != name) {
+  if ((g.directory != directory || g.name != name) && (directory == kHiddenDirectory || !leads_to(g))) {
     if (g.verified) ++parts_.stats.renamed;
     g.directory = directory;
     g.name = name;
@@ -314,8 +336,12 @@ void Scanner::update(Generation& g, const std::string& directory, const std::str
     if (same) g.modified_ns = stat.modified_ns;
   }
   if (stat.size > g.size) {
-    g.modified_ns = stat.modified_ns;
-    parts_.table->grown(g, stat.size);
+    if (g.copy || (g.size == 0 && is_rotation(g)))
+      grown_copies_.emplace_back(g.id, stat);  // judged when everything beside it was looked at
+    else if (grows(g, stat))
+      grow(g, stat);
+    else
+      return;
   }
   // Idle empty files become due by age alone; a held one may have been closed.
   if (stat.size == 0 || g.state == GenerationState::retiring) parts_.retirement->consider(g);
@@ -356,29 +382,17 @@ bool Scanner::verify(Generation& g, const port::FileStat& stat) {
     g.boot = parts_.boot;
     parts_.ledger->touch(g);
   }
-  g.size = stat.size;
+  // What a copy has more than before is judged first.
+  g.size = g.proven = g.copy ? std::min(g.size, stat.size) : stat.size;
   for (auto& c : g.cursors) {
     c->read = c->settled;
     c->read_window = c->window.end == c->read ? c->window : Window{};
     c->in_oversize.reset();
   }
+  learn(g);
   parts_.table->wake(g);
   parts_.retirement->consider(g);
   return true;
-}
-
-void Scanner::replaced(Generation& g, const port::FileStat& stat) {
-  ++parts_.stats.truncated;
-  log_info("source_file_truncated", {{"path", parts_.path(g)}, {"size", stat.size}, {"size_before", g.size}});
-  if (g.state == GenerationState::draining) return parts_.table->end(g);  // has no name to be found under again
-  std::string directory = g.directory, first_copy = g.name + ".1";
-  parts_.table->replace(g, stat);
-  // Its copy may be there already, told of or not yet.
-  parts_.post([this, directory, first_copy] {
-    for (const std::string& name : copies_.waiting_in(directory)) look(directory, name);
-    look(directory, first_copy);
-    create_fresh();
-  });
 }
 
 void Scanner::lost(Generation& g) {

@@ -66,6 +66,15 @@ class Scanner {
   void update(Generation& g, const std::string& directory, const std::string& name, const port::FileStat& stat);
   void create_fresh();
   void create(Fresh& fresh);
+  SourceName source_of(const std::string& directory, const std::string& name) const;
+  bool is_rotation(const Generation& g) const;
+  bool leads_to(const Generation& g) const;
+  bool grows(Generation& g, const port::FileStat& stat);
+  void grow(Generation& g, const port::FileStat& stat);
+  void learn(Generation& g);
+  void begin_anew(Generation& g, const port::FileStat& stat);
+  void find_what_was_in_flight();
+  void look_around(const std::string& directory);
   void check_absent();
   /// Its descriptor says that nothing leads to the file any more, or another file has its inode.
   void gone(Generation& g);
@@ -87,6 +96,8 @@ class Scanner {
   std::vector<Fresh> fresh_;
   std::set<std::pair<uint64_t, uint64_t>> fresh_inodes_;  // two links to one file are one
   CopyWatch copies_;
+  std::vector<std::pair<StreamId, port::FileStat>> grown_copies_;
+  std::set<std::string> around_;  // directories that are about to be listed
   std::set<std::string> logged_;
   std::map<std::string, std::string> staying_;  // path -> reason, at most kStayingMax
   uint64_t staying_total_ = 0;

@@ -96,6 +96,7 @@ Result<std::optional<SourceReader::Taken>> SourceReader::take(Cursor& c, port::F
     return std::nullopt;
   }
   g.modified_ns = outcome.stat.modified_ns;
+  g.proven = outcome.stat.size;
   return taken;
 }
 
@@ -399,7 +400,22 @@ Result<bool> SourceReader::unchanged(Generation& g) {
     PH_ASSIGN(size_t n, f->read_at(w.end - w.length, bytes, w.length));
     if (Window::of(w.end, {bytes, n}) != w) return false;
   }
+  g.proven = stat.size;
   return true;
+}
+
+Result<> SourceReader::learn(Generation& g) {
+  PH_ASSIGN(port::File * f, file(g));
+  char bytes[kPrefixMax];
+  PH_ASSIGN(size_t n, f->read_at(0, bytes, sizeof bytes));
+  g.prefix = Prefix::of({bytes, n});
+  for (auto& c : g.cursors) {
+    const size_t length = std::min<uint64_t>(c->read, kWindowMax);
+    PH_ASSIGN(n, f->read_at(c->read - length, bytes, length));
+    if (n == length && length > 0) c->read_window = Window::of(c->read, {bytes, n});
+    if (c->settled == c->read) c->window = c->read_window;
+  }
+  return {};
 }
 
 }  // namespace ph::agent

@@ -51,6 +51,8 @@ class SourceReader {
   uint64_t step_max(const Cursor& c) const;
   /// Whether the content is still the generation's, by its fingerprints (same size, other modification time).
   Result<bool> unchanged(Generation& g);
+  /// Takes the fingerprints of a file that is not read from its beginning.
+  Result<> learn(Generation& g);
 
   /// Our descriptor of the file, opened if need be. Errors: file.*, or agent.other_file if the name leads elsewhere.
   Result<port::File*> file(Generation& g);

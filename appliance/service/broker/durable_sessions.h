@@ -69,6 +69,7 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   // --- waiting
   /// Whether clients have to wait for the disk at all.
   bool waits() const { return journal_.durability() == Durability::fsync; }
+  bool behind() const { return journal_.behind(); }
   /// Entries added so far: tells whether a fan-out reached a durable session here.
   uint64_t added() const { return added_; }
   /// Runs `then` when the turn is durable; at once if it is, or if nobody waits.

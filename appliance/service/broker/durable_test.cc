@@ -495,6 +495,37 @@ TEST(DurableLazy, acknowledges_at_once_and_writes_within_a_second) {
   EXPECT_THAT(got, Contains(HasSubstr("payload=x")));
 }
 
+/// A disk that takes nothing, and a client that sends 64 MiB; at the end the disk is back.
+void expect_held_back(Durability durability, const std::string& publish) {
+  constexpr int kMany = 1'300;
+  DurableRig rig(2, {}, durability);
+  rig.connect(std::string("id=s") + kKept).send("subscribe id=1 filter=t/#:1");
+  rig.run();
+  rig.disk().hold();
+  MqttClient& p = rig.connect("id=p");
+  const std::string payload(50 * 1024, 'x');
+  for (int i = 0; i < kMany; ++i) {
+    p.send("publish topic=t/" + std::to_string(i) + publish + " payload=" + payload);
+    rig.run();
+  }
+  rig.advance(1s);
+  EXPECT_GT(rig.journal().stats().waiting_bytes, limits::kJournalBytesMax);
+  EXPECT_LT(rig.journal().stats().waiting_bytes, limits::kJournalBytesMax * 5 / 4);
+  EXPECT_EQ(rig.broker().stats().limits[static_cast<size_t>(session::Limit::journal)], 1U) << "waits, and says so";
+  rig.disk().release();
+  for (int i = 0; i < 20; ++i) rig.advance(100ms);
+  EXPECT_EQ(rig.broker().stats().messages_in, kMany) << "nothing of it is lost";
+  EXPECT_EQ(rig.journal().stats().waiting_bytes, 0U);
+}
+
+TEST(DurableLazy, who_sends_more_than_the_disk_takes_is_not_read_from) {
+  expect_held_back(Durability::lazy, " qos=1 id=1");
+}
+
+TEST(DurableSessions, retained_messages_that_nobody_waits_for_are_not_piled_up_either) {
+  expect_held_back(Durability::fsync, " qos=0 retain=1");
+}
+
 TEST(DurableStop, an_orderly_end_writes_everything) {
   DurableRig rig(2, {}, Durability::lazy);
   MqttClient& s = rig.connect(std::string("id=s") + kKept);

@@ -48,10 +48,20 @@ uint64_t Journal::take_numbers(uint64_t count) {
   return first;
 }
 
+size_t JournalBatch::bytes() const {
+  constexpr size_t kEach = 128;  // an entry's strings, their heap blocks, its place in the store's batch
+  size_t sum = kEach * (1 + entries.entries().size() + references.size() + receivers.size() + covers.size());
+  for (const auto& e : entries.entries()) sum += e.key.size() + (e.value ? e.value->size() : 0);
+  for (const Reference& r : references) sum += session::bytes_of(r.message);
+  return sum;
+}
+
 void Journal::submit(JournalBatch batch) {
+  const size_t bytes = batch.bytes();
   waiting_.fetch_add(1, std::memory_order_relaxed);
-  loop_.post([this, alive = alive_, batch = std::move(batch)]() mutable {
-    if (*alive) accept(std::move(batch));
+  waiting_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  loop_.post([this, alive = alive_, batch = std::move(batch), bytes]() mutable {
+    if (*alive) accept(std::move(batch), bytes);
   });
 }
 
@@ -59,6 +69,7 @@ JournalStats Journal::stats() const {
   JournalStats s;
   s.batches = batches_.load(std::memory_order_relaxed);
   s.waiting = waiting_.load(std::memory_order_relaxed);
+  s.waiting_bytes = waiting_bytes_.load(std::memory_order_relaxed);
   s.store_failures = committer_.store_failures();
   s.damaged_records = damaged_.load(std::memory_order_relaxed);
   s.recovered_sessions = recovered_sessions_;
@@ -66,20 +77,22 @@ JournalStats Journal::stats() const {
   return s;
 }
 
-void Journal::accept(JournalBatch batch) {
-  if (durability_ == Durability::fsync) return write(std::move(batch));
-  const bool now = batch.urgent || held_.size() >= kLazyBatches;
-  held_.push_back(std::move(batch));
+void Journal::accept(JournalBatch batch, size_t bytes) {
+  if (durability_ == Durability::fsync) return write(std::move(batch), bytes);
+  const bool now = batch.urgent || held_.size() >= kLazyBatches || held_bytes_ >= kLazyBytes;
+  held_.emplace_back(std::move(batch), bytes);
+  held_bytes_ += bytes;
   if (now) return write_held();
   if (!timer_->pending()) timer_->start(kLazyInterval, [this] { write_held(); });
 }
 
 void Journal::write_held() {
   timer_->cancel();
-  for (JournalBatch& b : std::exchange(held_, {})) write(std::move(b));
+  held_bytes_ = 0;
+  for (auto& [batch, bytes] : std::exchange(held_, {})) write(std::move(batch), bytes);
 }
 
-void Journal::write(JournalBatch batch) {
+void Journal::write(JournalBatch batch, size_t bytes) {
   const uint64_t group = ++last_group_;
   port::WriteBatch entries = std::move(batch.entries);
   for (const auto& reference : batch.references) apply(reference, entries);
@@ -89,15 +102,16 @@ void Journal::write(JournalBatch batch) {
     receivers_.emplace(receiver.number, receiver.key());
   }
   for (uint64_t number : batch.routed) forget_receivers(number, entries);
-  committer_.request_alone(std::move(entries), [this, alive = alive_, group, batch = std::move(batch)] {
-    if (*alive) on_written(batch, group);
+  committer_.request_alone(std::move(entries), [this, alive = alive_, group, batch = std::move(batch), bytes] {
+    if (*alive) on_written(batch, bytes, group);
   });
   if (counts_.size() > kCountsMax) shrink_counts();
 }
 
-void Journal::on_written(const JournalBatch& batch, uint64_t group) {
+void Journal::on_written(const JournalBatch& batch, size_t bytes, uint64_t group) {
   written_group_ = group;
   waiting_.fetch_sub(1, std::memory_order_relaxed);
+  waiting_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
   batches_.fetch_add(1, std::memory_order_relaxed);
   JournalMember* owner = members_[batch.worker];
   owner->journal_loop().post([owner, turn = batch.turn] { owner->on_durable(turn); });

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/limits.h"
 #include "core/session/records.h"
 #include "port/keyed_store.h"
 #include "port/loop.h"
@@ -57,6 +58,9 @@ struct JournalBatch {
   std::vector<Cover> covers;
   std::vector<uint64_t> ended;   // uids of sessions whose records go
   std::vector<uint64_t> routed;  // numbers of messages that need no m/h/ records any more
+
+  /// About what it takes in memory until it is on disk.
+  size_t bytes() const;
 };
 
 /// Who has a message whose fan-out a crash cut short.
@@ -80,6 +84,7 @@ class JournalMember {
 struct JournalStats {
   uint64_t batches = 0;
   uint64_t waiting = 0;          // batches that are not on disk yet, now
+  uint64_t waiting_bytes = 0;    // of these
   uint64_t store_failures = 0;   // writes that the disk refused; they are repeated
   uint64_t damaged_records = 0;  // could not be read; each cost itself
   uint64_t recovered_sessions = 0;
@@ -89,7 +94,8 @@ struct JournalStats {
 class Journal {
  public:
   static constexpr Duration kLazyInterval = std::chrono::milliseconds(500);
-  static constexpr size_t kLazyBatches = 4096;  // more: written at once
+  static constexpr size_t kLazyBatches = 4096;           // more, or
+  static constexpr size_t kLazyBytes = size_t{4} << 20;  // more: written at once
   static constexpr size_t kCountsMax = 256 * 1024;
   static constexpr uint64_t kNumbersAhead = uint64_t{1} << 32;
   static constexpr size_t kSettledMax = 4096;   // streams of which it is known how far they were cleared
@@ -109,6 +115,8 @@ class Journal {
   uint64_t take_numbers(uint64_t count);
   /// Batches of one worker are written in the order of this call.
   void submit(JournalBatch batch);
+  /// More waits for the disk than may: who submits more has to be held back, lest a slow disk becomes our memory.
+  bool behind() const { return waiting_bytes_.load(std::memory_order_relaxed) > limits::kJournalBytesMax; }
   /// Nothing is on its way to the disk.
   bool idle() const { return waiting_.load(std::memory_order_relaxed) == 0; }
   JournalStats stats() const;
@@ -135,10 +143,10 @@ class Journal {
   };
   Journal(Durability durability, port::Loop& loop, port::KeyedStore& store, commit::Committer& committer)
       : durability_(durability), loop_(loop), store_(store), committer_(committer), timer_(loop.make_timer()) {}
-  void accept(JournalBatch batch);
+  void accept(JournalBatch batch, size_t bytes);
   void write_held();
-  void write(JournalBatch batch);
-  void on_written(const JournalBatch& batch, uint64_t group);
+  void write(JournalBatch batch, size_t bytes);
+  void on_written(const JournalBatch& batch, size_t bytes, uint64_t group);
   void apply(const JournalBatch::Reference& reference, port::WriteBatch& entries);
   Count& count_of(uint64_t number);
   void shrink_counts();
@@ -154,7 +162,8 @@ class Journal {
   commit::Committer& committer_;
   std::vector<JournalMember*> members_;
   std::unique_ptr<port::Timer> timer_;
-  std::vector<JournalBatch> held_;  // lazy: not asked for yet
+  std::vector<std::pair<JournalBatch, size_t>> held_;  // lazy: not asked for yet, with their bytes
+  size_t held_bytes_ = 0;
   uint64_t last_group_ = 0;
   uint64_t written_group_ = 0;
   std::unordered_map<uint64_t, Count> counts_;
@@ -168,6 +177,7 @@ class Journal {
   std::atomic<uint64_t> numbers_end_{1};
   std::atomic<bool> extending_{false};
   std::atomic<uint64_t> waiting_{0};
+  std::atomic<uint64_t> waiting_bytes_{0};
   std::atomic<uint64_t> batches_{0};
   std::atomic<uint64_t> damaged_{0};
   uint64_t recovered_sessions_ = 0;

@@ -13,6 +13,7 @@ namespace {
 constexpr Duration kTick = 500ms;
 constexpr size_t kWheelTicks = 64;
 constexpr Duration kHeldBackCheck = 5ms;
+constexpr size_t kReleasedAtOnce = 64;  // connections: each may send a read buffer full before it is held back again
 
 }  // namespace
 
@@ -294,13 +295,14 @@ void Worker::hold_back(ClientConnection& connection) {
 }
 
 void Worker::release_held_back() {
-  bool full = false;
+  bool full = durable_ && durable_->behind();
   for (uint32_t w = 0; w < workers_.size(); ++w) full = full || (w != index_ && pressed(w));
-  if (full) return held_back_timer_->start(kHeldBackCheck, [this] { release_held_back(); });
-  for (uint64_t id : std::exchange(held_back_, {})) {
-    auto it = connections_.find(id);
+  for (size_t i = 0; !full && !held_back_.empty() && i < kReleasedAtOnce; ++i) {
+    const auto it = connections_.find(held_back_.front());
+    held_back_.pop_front();
     if (it != connections_.end()) it->second->channel().hold_back(false);
   }
+  if (!held_back_.empty()) held_back_timer_->start(kHeldBackCheck, [this] { release_held_back(); });
 }
 
 }  // namespace ph::broker

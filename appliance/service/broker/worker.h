@@ -519,7 +519,7 @@ class Worker final : public JournalMember {
   security::Flapping flapping_;  // of the client ids whose home is here
   LoadProbe load_;
   std::unique_ptr<port::Timer> load_timer_;
-  std::vector<uint64_t> held_back_;  // connections that do not read until mailboxes are below their bound
+  std::deque<uint64_t> held_back_;  // connections that do not read until mailboxes and journal are below their bounds
   std::unique_ptr<port::Timer> held_back_timer_;
 
   std::unique_ptr<port::Timer> ticker_;

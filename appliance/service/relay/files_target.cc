@@ -49,13 +49,16 @@ void FilesTarget::pump() {
     waiting_bytes_ = 0;
     for (port::Batch& batch : std::exchange(waiting_, {})) place(std::move(batch));
   }
+  if (!look_again_->pending())
+    for (StreamId stream : std::exchange(held_, {})) source_.resume(stream);
   for (size_t bytes = 0; bytes < kGroupBytes && waiting_bytes_ < kWaitingBytes;) {
     auto batch = source_.next(kGroupBytes - bytes);
     if (!batch) break;
     bytes += batch->packed.size();
     place(std::move(*batch));
   }
-  if (!waiting_.empty() && !look_again_->pending()) look_again_->start(kRetryAfter, [this] { soon(); });
+  if ((!waiting_.empty() || !held_.empty()) && !look_again_->pending())
+    look_again_->start(kRetryAfter, [this] { soon(); });
   if (!group_.empty()) write();
 }
 
@@ -68,9 +71,13 @@ bool FilesTarget::blocked(const port::Batch& batch) const {
   return found;
 }
 
-/// Into the group, or behind what of its stream waits.
+/// Into the group, back to its source, or behind what of its stream waits.
 void FilesTarget::place(port::Batch batch) {
   if (waiting_streams_.contains(batch.stream) || blocked(batch)) {
+    if (!waiting_streams_.contains(batch.stream) && source_.take_back(batch.stream, batch.first)) {
+      held_.insert(batch.stream);
+      return;
+    }
     waiting_streams_.insert(batch.stream);
     waiting_bytes_ += batch.packed.size();
     waiting_.push_back(std::move(batch));

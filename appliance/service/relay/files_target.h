@@ -1,7 +1,8 @@
 // FilesTarget: moves a source's events into this node's files: source -> FilesSink -> one commit with the source's
 // cursor. So a chunk and the cursor behind it cannot disagree, and a crash repeats nothing. A stream whose category has
-// something else standing in the place of its files waits until that is gone; other streams go on, as long as what
-// waits is less than kWaitingBytes. While the disk has no room, nothing is taken from the source.
+// something else standing in the place of its files, or no room left in its quota, waits until that is over: its source
+// takes it back, or it waits here. Other streams go on, as long as what waits here is less than kWaitingBytes. While
+// the disk has no room, nothing is taken from the source.
 #pragma once
 
 #include <memory>
@@ -41,6 +42,7 @@ class FilesTarget {
   port::WriteBatch entries_;
   std::vector<port::Batch> waiting_;  // the cursor has not passed these
   std::set<StreamId> waiting_streams_;
+  std::set<StreamId> held_;  // their source has back what it gave of them
   size_t waiting_bytes_ = 0;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> look_again_;

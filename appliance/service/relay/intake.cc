@@ -117,7 +117,7 @@ Result<> load_counters(port::KeyedStore& store, const std::string& key, const st
 /// One EVENTS frame on its way through a commit.
 struct Intake::Arrival {
   link::StreamKey key;
-  std::weak_ptr<IntakeClient> client;
+  std::shared_ptr<IntakeClient> client;  // alive until it heard what was consumed
   std::string peer_site;
   bool wants_far = false;
   uint64_t frame_bytes = 0;
@@ -171,7 +171,7 @@ Result<> Intake::load() {
 }
 
 link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client) {
-  if (auto alive = client.lock()) speaker(key, alive);
+  if (auto alive = client.lock(); alive && (streams_->known(key) || held_.contains(key))) speaker(key, alive);
   return streams_->resume(key, settled);
 }
 
@@ -507,7 +507,7 @@ void Intake::begin(port::WriteBatch& entries) {
 
 void Intake::committed(const std::shared_ptr<Arrival>& arrival, const Result<>& outcome) {
   const link::StreamKey& key = arrival->key;
-  auto client = arrival->client.lock();
+  const auto& client = arrival->client;
   if (!outcome) {
     streams_->abandon(key, arrival->fresh);
     if (options_.seen) options_.seen->undo(arrival->marks);
@@ -697,6 +697,10 @@ void Intake::sweep_idle() {
     log_info("stream_forgotten", {{"sender", key.sender.hex()}, {"stream", key.stream.value}});
     close(key);
   }
+  std::erase_if(speakers_, [](const auto& of) {
+    return std::ranges::all_of(of.second, [](const Speaker& s) { return s.client.expired(); });
+  });
+  std::erase_if(held_, [this](const auto& of) { return of.second.said && !speakers_.contains(of.first); });
   sweep_->start(kSweepInterval, [this] { sweep_idle(); });
 }
 

@@ -102,7 +102,9 @@ class Intake : private commit::Participant {
   /// Runs `task` when all that is being written now, or waits for it, is durable or given up.
   void after_writes(port::Task task);
   /// A session that speaks for a stream from now on, beside others that may (connections of one sender).
+  /// Of a stream that is not known here nothing is kept: it is introduced by what comes of it.
   link::Resumed::Stream resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client);
+  void introduce(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client) { speaker(key, client); }
   /// Takes an EVENTS frame of `frame_bytes`, whose `packed` owns its bytes and is not compressed. False: it breaks a
   /// bound (holes without end) and the session must end.
   bool take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
@@ -110,6 +112,8 @@ class Intake : private commit::Participant {
   void close(const link::StreamKey& key);
 
   // For what is staged before it is published (staging.h).
+  /// Whether somebody is connected who asked about the stream, or brought something of it.
+  bool spoken_for(const link::StreamKey& key) const { return anybody(key) != nullptr; }
   /// Whether all of [first, last) is accepted here.
   bool has(const link::StreamKey& key, uint64_t first, uint64_t last) const;
   /// Whether frames of the stream are taken from this session now; false: it was told HOLD, and this one is dropped.

@@ -9,12 +9,17 @@
 
 namespace ph::relay {
 
+/// Lives as long as its connection, or as something that it brought is in memory: what is consumed then must be
+/// counted.
 class LinkServer::Session : public port::ConnectionHandler,
                             public IntakeClient,
+                            public link::ReceiverMemory::Account,
                             public std::enable_shared_from_this<Session> {
  public:
   Session(LinkServer& server, std::unique_ptr<port::Connection> connection)
-      : server_(server), connection_(std::move(connection)), heard_(server.loop_.now()) {}
+      : server_(server), memory_(server.memory_), connection_(std::move(connection)), heard_(server.loop_.now()) {
+    memory_->open();
+  }
 
   // --- port::ConnectionHandler
   void on_open(port::Connection&) override {
@@ -23,12 +28,14 @@ class LinkServer::Session : public port::ConnectionHandler,
                      .site = server_.options_.site,
                      .target = {},
                      .incarnation = server_.options_.incarnation,
-                     .features = link::features::zstd | (server_.staging_ ? link::features::strict : 0) |
+                     .features = link::features::zstd | link::features::need |
+                                 (server_.staging_ ? link::features::strict : 0) |
                                  (server_.options_.wishes ? link::features::interest : 0),
                      .wall_time = server_.loop_.wall_now()});
   }
 
   port::Consumed on_data(port::Connection&, ByteView bytes) override {
+    if (waiting()) return {};
     heard_ = server_.loop_.now();
     size_t taken = 0;
     while (!closing_) {
@@ -37,8 +44,12 @@ class LinkServer::Session : public port::ConnectionHandler,
         protocol_error(decoded.error().to_string());
         return {bytes.size(), 0};
       }
-      if (decoded->consumed == 0) return {taken, decoded->wanted};
+      if (!admitted_or_small(*decoded)) return {taken, 0};
+      if (closing_) break;
+      // In steps, so that a long frame over a slow way is seen to move.
+      if (decoded->consumed == 0) return {taken, std::min(decoded->wanted, bytes.size() - taken + kProgressStep)};
       if (auto* frame = std::get_if<link::Frame>(&decoded->frame)) on_frame(*frame, decoded->consumed);
+      memory_->finished(*this);
       taken += decoded->consumed;
     }
     return {bytes.size(), 0};
@@ -47,11 +58,14 @@ class LinkServer::Session : public port::ConnectionHandler,
   void on_close(port::Connection&, const Error& why) override {
     if (why.code != ErrorCode("net.closed") || !ready_)
       log_info("link_session_ended", {{"peer", peer()}, {"node", hello_.name}, {"why", why.to_string()}});
+    close_account();
+    closing_ = true;
     server_.ended(*this);
   }
 
   // --- IntakeClient
   void acknowledge(StreamId stream, const link::Ack& ack) override {
+    if (detached_) return;
     link::Ack& pending = acks_[stream];
     pending.stream = stream;
     pending.accepted.insert(pending.accepted.end(), ack.accepted.begin(), ack.accepted.end());
@@ -67,21 +81,36 @@ class LinkServer::Session : public port::ConnectionHandler,
   }
   void release(StreamId stream) override { send(link::Release{stream}); }
   void consumed(uint64_t bytes) override {
+    memory_->consumed(bytes);
     consumed_ += bytes;
-    schedule_flush();
+    if (!detached_) schedule_flush();
   }
 
   void end(std::string reason) {
     if (closing_) return;
     send(link::Goodbye{std::move(reason)});
+    close_account();
     closing_ = true;
     connection_->close();
   }
   /// Closes without another word: a newer connection of the channel speaks now.
   void drop() {
+    close_account();
     closing_ = true;
     connection_.reset();
   }
+  /// The server is done with it.
+  void detach() {
+    detached_ = true;
+    drop();
+  }
+  /// Its frame is admitted.
+  void read_on() {
+    heard_ = server_.loop_.now();
+    connection_->pause_reading(false);
+  }
+  /// Whether it gives back a share that others may have.
+  bool rests(Instant now) { return !closing_ && memory_->look(*this, now); }
   void check_time(Instant now) {
     if (closing_) return;
     if (!ready_ && now - opened_ > limits::kHandshakeTimeout) {
@@ -89,8 +118,15 @@ class LinkServer::Session : public port::ConnectionHandler,
       log_warn("link_handshake_timed_out", {{"peer", peer()}});
       closing_ = true;
       connection_->close(Duration::zero());
+    } else if (waiting()) {
+      return;  // it is we who do not listen
     } else if (now - heard_ > kIdleTimeout) {
       log_warn("link_session_silent", {{"peer", peer()}, {"node", hello_.name}});
+      closing_ = true;
+      connection_->close(Duration::zero());
+    } else if (admitted() && memory_->waiting() > 0 && now - heard_ > kStallTimeout) {
+      ++server_.stats_.stalled;
+      log_warn("link_frame_stalled", {{"peer", peer()}, {"node", hello_.name}});
       closing_ = true;
       connection_->close(Duration::zero());
     }
@@ -124,7 +160,35 @@ class LinkServer::Session : public port::ConnectionHandler,
   bool ready() const { return ready_; }
   const link::Hello& hello() const { return hello_; }
 
+  /// One ACK a stream and at most one CREDIT a turn.
+  void flush() {
+    if (closing_ || !ready_) return;
+    for (auto& [stream, ack] : acks_) send(ack);
+    acks_.clear();
+    if (const auto credit = memory_->grant(*this, consumed_)) send(link::Credit{*credit});
+  }
+
  private:
+  /// Whether the frame at the front may be read to its end. If not, nothing more is read until it is its turn.
+  bool admitted_or_small(const link::Decoded& decoded) {
+    uint64_t size = decoded.consumed ? decoded.consumed : decoded.wanted;
+    if (!decoded.events && size <= kControlMax) return true;
+    if (!ready_) {
+      protocol_error("a frame before HELLO");
+      return true;
+    }
+    // What is small on the wire may become large: that needs its room before it does.
+    if (const auto* frame = std::get_if<link::Frame>(&decoded.frame))
+      if (const auto* events = std::get_if<link::Events>(frame); events && events->codec == link::codecs::zstd)
+        size += std::min<uint64_t>(link::Decompressor::told_size(events->packed.view()), limits::kFrameMax);
+    if (admitted_size() >= size || memory_->admit(*this, size)) return true;
+    connection_->pause_reading(true);
+    return false;
+  }
+  void close_account() {
+    if (!std::exchange(account_closed_, true)) memory_->close(*this);
+  }
+
   link::StreamKey key(StreamId stream) const { return {hello_.node, target_, stream}; }
   const std::string& peer() const {
     static const std::string kGone = "closed";
@@ -154,8 +218,10 @@ class LinkServer::Session : public port::ConnectionHandler,
     if (auto* hello = std::get_if<link::Hello>(&frame)) return on_hello(*hello);
     if (!ready_) return protocol_error("a frame before HELLO");
     if (auto* events = std::get_if<link::Events>(&frame)) {
-      if (!own(*events, bytes)) return;
-      if (!take(*events, bytes)) protocol_error("EVENTS that cannot be taken");
+      if (own(*events, bytes)) on_events(*events, bytes);
+    } else if (std::holds_alternative<link::Need>(frame)) {
+      memory_->needs(*this, heard_);
+      schedule_flush();
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
       on_resume(*resume);
     } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
@@ -176,6 +242,16 @@ class LinkServer::Session : public port::ConnectionHandler,
     } else if (!std::holds_alternative<link::Pong>(frame)) {
       protocol_error("a frame that only a receiver sends");
     }
+  }
+
+  void on_events(const link::Events& events, size_t bytes) {
+    const bool had_credit = memory_->received(*this, bytes, heard_);
+    if (had_credit && take(events, bytes)) {
+      if (busy()) schedule_flush();  // it may have become so just now
+      return;
+    }
+    memory_->consumed(bytes);
+    protocol_error(had_credit ? "EVENTS that cannot be taken" : "EVENTS without credit");
   }
 
   bool take(const link::Events& events, size_t bytes) {
@@ -241,6 +317,7 @@ class LinkServer::Session : public port::ConnectionHandler,
   /// What an older connection brought may still be on its way to the disk: the answer waits for it, so that "not here"
   /// is final. Answers leave in the order of the questions.
   void on_resume(const link::Resume& resume) {
+    if (resume.streams.size() > kResumeStreamsMax) return protocol_error("RESUME of too many streams at once");
     const bool waits =
         std::any_of(resume.streams.begin(), resume.streams.end(), [this](const auto& s) { return writing(s.stream); });
     if (!waits && resumes_waiting_ == 0) return answer_resume(resume);
@@ -255,12 +332,24 @@ class LinkServer::Session : public port::ConnectionHandler,
 
   void answer_resume(const link::Resume& resume) {
     link::Resumed answer;
+    size_t bytes = 0;
     for (const auto& s : resume.streams) {
       auto& told = answer.streams.emplace_back(server_.intake_.resume(key(s.stream), s.settled, weak_from_this()));
       if (server_.staging_) told.staged = server_.staging_->staged(key(s.stream));
+      if (!told.staged.empty()) server_.intake_.introduce(key(s.stream), shared_from_this());
+      bytes += size_of(told);
     }
+    // The bounds of what a stream remembers keep a sender that asks for few at a time far from this.
+    if (bytes > limits::kFrameMax / 2) return protocol_error("RESUME of streams whose answer fits no frame");
     send(answer);
     flush();
+  }
+
+  static size_t size_of(const link::Resumed::Stream& s) {
+    constexpr size_t kVarint = 10;
+    size_t bytes = 8 * kVarint + 2 * kVarint * (s.accepted.size() + s.far.size()) + 3 * kVarint * s.staged.size();
+    for (const link::Reject& r : s.rejects) bytes += 3 * kVarint + r.reason.size();
+    return bytes;
   }
 
   void schedule_flush() {
@@ -270,25 +359,14 @@ class LinkServer::Session : public port::ConnectionHandler,
       auto self = weak.lock();
       if (!self) return;
       self->flush_posted_ = false;
+      if (self->detached_) return;
       self->flush();
+      self->server_.let_in();
     });
   }
 
-  /// One ACK a stream and at most one CREDIT a turn.
-  void flush() {
-    if (closing_ || !ready_) return;
-    for (auto& [stream, ack] : acks_) send(ack);
-    acks_.clear();
-    uint64_t allowance = server_.credit_per_session();
-    uint64_t credit = consumed_ + allowance;
-    // In small steps: what is consumed and not granted again yet is missing from the window of a long way.
-    if (credit >= granted_ + allowance / 16) {
-      granted_ = credit;
-      send(link::Credit{granted_});
-    }
-  }
-
-  LinkServer& server_;
+  LinkServer& server_;  // not to be used once detached
+  std::shared_ptr<link::ReceiverMemory> memory_;
   std::unique_ptr<port::Connection> connection_;
   link::Hello hello_;
   uint64_t target_ = 0;
@@ -296,13 +374,14 @@ class LinkServer::Session : public port::ConnectionHandler,
   Instant heard_;
   bool ready_ = false;
   bool closing_ = false;
+  bool detached_ = false;
+  bool account_closed_ = false;
   bool flush_posted_ = false;
   size_t resumes_waiting_ = 0;
   std::optional<std::set<std::string>> asked_;  // categories whose wishes the peer wants to know,
   Wishes::Told told_;                           // and what it was told of them
   std::map<StreamId, link::Ack> acks_;
   uint64_t consumed_ = 0;
-  uint64_t granted_ = 0;
 };
 
 LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Network& network, Intake& intake,
@@ -312,11 +391,13 @@ LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Networ
       network_(network),
       intake_(intake),
       staging_(staging),
+      memory_(std::make_shared<link::ReceiverMemory>(options_.memory)),
       ticker_(loop.make_timer()),
       wishes_timer_(loop.make_timer()) {}
 
 LinkServer::~LinkServer() {
   *alive_ = false;
+  for (auto& [raw, session] : sessions_) session->detach();
 }
 
 Result<> LinkServer::start() {
@@ -349,6 +430,10 @@ port::Endpoint LinkServer::local() const {
 LinkServerStats LinkServer::stats() const {
   LinkServerStats s = stats_;
   for (const auto& [raw, session] : sessions_) s.connections += session->ready();
+  s.memory = memory_->in_memory();
+  s.memory_peak = memory_->peak();
+  s.memory_waits = memory_->waits();
+  s.over_credit = memory_->over_credit();
   return s;
 }
 
@@ -379,27 +464,42 @@ void LinkServer::replace(Session& session) {
   log_debug("link_session_replaced", {{"node", session.hello().name}});
   older->drop();
   // Destroyed later: it may be the one whose bytes are being handled further up the stack.
-  loop_.post([this, alive = alive_, older] {
-    if (*alive) sessions_.erase(older);
-  });
+  forget_later(older);
 }
 
 void LinkServer::ended(Session& session) {
   auto it = channels_.find({session.hello().node, session.hello().channel});
   if (it != channels_.end() && it->second == &session) channels_.erase(it);
-  loop_.post([this, alive = alive_, gone = &session] {
-    if (*alive) sessions_.erase(gone);
+  forget_later(&session);
+}
+
+void LinkServer::forget_later(Session* session) {
+  loop_.post([this, alive = alive_, session] {
+    if (!*alive) return;
+    if (auto it = sessions_.find(session); it != sessions_.end()) {
+      it->second->detach();
+      sessions_.erase(it);
+    }
+    let_in();
   });
+}
+
+/// What was consumed, or its end, made room for others.
+void LinkServer::let_in() {
+  while (auto* account = memory_->let_in()) static_cast<Session*>(account)->read_on();
 }
 
 void LinkServer::tick() {
   Instant now = loop_.now();
-  for (auto& [raw, session] : sessions_) session->check_time(now);
+  bool freed = false;
+  for (auto& [raw, session] : sessions_) {
+    session->check_time(now);
+    freed |= session->rests(now);
+  }
+  if (freed)
+    for (auto& [raw, session] : sessions_) session->flush();
+  let_in();
   ticker_->start(1s, [this] { tick(); });
-}
-
-uint64_t LinkServer::credit_per_session() const {
-  return std::clamp(kTotalCredit / std::max<uint64_t>(1, channels_.size()), kMinCredit, kSessionCredit);
 }
 
 }  // namespace ph::relay

@@ -6,8 +6,9 @@
 // same (node, channel), and all of an older incarnation of (node, target), are closed before the newer one is answered:
 // their bytes, still in some socket buffer, can then no longer arrive behind what the sender was told in RESUMED.
 //
-// Bounds: connections_max, handshake timeout, idle timeout, memory by credit: a session may have kSessionCredit bytes
-// unanswered, all sessions together about kTotalCredit.
+// Bounds: connections_max, handshake timeout, idle timeout; of events in memory, one budget for all sessions, by credit
+// and by leaving unread what finds no room (core/link/receiver_memory.h). A frame that stands still within while others
+// wait for its room ends its connection after kStallTimeout, counted.
 #pragma once
 
 #include <map>
@@ -17,6 +18,7 @@
 
 #include "base/limits.h"
 #include "codec/link/compression.h"
+#include "core/link/receiver_memory.h"
 #include "port/loop.h"
 #include "port/network.h"
 #include "service/relay/intake.h"
@@ -34,7 +36,8 @@ struct LinkServerOptions {
   std::string site;
   uint64_t incarnation = 0;
   size_t connections_max = limits::kLinkConnectionsMax;
-  Wishes* wishes = nullptr;  // null: peers are not told what is wanted
+  uint64_t memory = link::ReceiverMemory::kBudget;  // of events that are not committed yet, over all connections
+  Wishes* wishes = nullptr;                   // null: peers are not told what is wanted
 };
 
 struct LinkServerStats {
@@ -43,14 +46,20 @@ struct LinkServerStats {
   uint64_t refused = 0;          // by HELLO
   uint64_t protocol_errors = 0;  // garbage, bad CRC, frames out of order
   uint64_t handshake_timeouts = 0;
+  uint64_t stalled = 0;       // connections ended in the middle of a frame, for the sake of others
+  uint64_t memory = 0;        // bytes of events now,
+  uint64_t memory_peak = 0;   // and at most
+  uint64_t memory_waits = 0;  // frames that had to wait for room
+  uint64_t over_credit = 0;   // frames that went over what their sender was granted
 };
 
 class LinkServer {
  public:
-  static constexpr uint64_t kSessionCredit = 16 * 1024 * 1024;
-  static constexpr uint64_t kTotalCredit = 24 * 1024 * 1024;
-  static constexpr uint64_t kMinCredit = 256 * 1024;
-  static constexpr size_t kAcceptsASecond = 150;  // more wait in the kernel: 2,000 agents may come back at once (L2)
+  static constexpr size_t kControlMax = 64 * 1024;     // of frames without events that are read as they come
+  static constexpr size_t kProgressStep = 128 * 1024;  // so much of a frame over 50 kbit/s comes within kStallTimeout
+  static constexpr Duration kStallTimeout = 30s;
+  static constexpr size_t kResumeStreamsMax = 1024;  // in one RESUME
+  static constexpr size_t kAcceptsASecond = 150;     // more wait in the kernel: 2,000 agents may come back at once (L2)
   static constexpr Duration kTellAfter = std::chrono::milliseconds(50);  // many changes, one frame
   static constexpr size_t kInterestFrameBytes = 256 * 1024;
   static constexpr Duration kIdleTimeout = 90s;  // a sender pings long before
@@ -75,13 +84,15 @@ class LinkServer {
   void replace(Session& older);
   void ended(Session& session);
   void tick();
-  uint64_t credit_per_session() const;
+  void forget_later(Session* session);
+  void let_in();
 
   LinkServerOptions options_;
   port::Loop& loop_;
   port::Network& network_;
   Intake& intake_;
   Staging* staging_;
+  std::shared_ptr<link::ReceiverMemory> memory_;  // sessions that are closed give back, too
   std::unique_ptr<port::Listener> listener_;
   std::map<Session*, std::shared_ptr<Session>> sessions_;
   std::map<std::pair<NodeId, uint64_t>, Session*> channels_;

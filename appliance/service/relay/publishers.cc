@@ -52,6 +52,7 @@ Result<> Publishers::load() {
       owner.last = owner.first + in.varint();
       owner.attempt = in.fixed<uint64_t>();
       owner.receiver = std::string(in.sized());
+      owner.given_up = !in.at_end() && in.fixed<uint8_t>() == 1;
       if (owner.last <= owner.first) return malformed(at);
       stream.owned[owner.first] = std::move(owner);
     } else {
@@ -88,6 +89,15 @@ uint64_t Publishers::published(StreamId stream) const {
   return it == streams_.end() ? 0 : it->second.published;
 }
 
+std::string Publishers::encode_owner(const link::SenderOwned& owner) {
+  std::string value(1, kVersion);
+  put_varint(value, owner.last - owner.first);
+  put_fixed(value, owner.attempt);
+  put_sized(value, owner.receiver);
+  if (owner.given_up) put_fixed<uint8_t>(value, 1);
+  return value;
+}
+
 void Publishers::own(StreamId id, const link::SenderOwned& owner, port::Task durable) {
   Stream& stream = streams_[id];
   port::WriteBatch entries;
@@ -98,12 +108,18 @@ void Publishers::own(StreamId id, const link::SenderOwned& owner, port::Task dur
     entries.remove(owner_key(id, it->first));
     it = stream.owned.erase(it);
   }
-  std::string value(1, kVersion);
-  put_varint(value, owner.last - owner.first);
-  put_fixed(value, owner.attempt);
-  put_sized(value, owner.receiver);
-  entries.put(owner_key(id, owner.first), std::move(value));
+  entries.put(owner_key(id, owner.first), encode_owner(owner));
   stream.owned.emplace(owner.first, owner);
+  committer_.request_alone(std::move(entries), std::move(durable));
+}
+
+void Publishers::give_up(const std::string& receiver, port::Task durable) {
+  port::WriteBatch entries;
+  for (auto& [id, stream] : streams_)
+    for (auto& [first, owner] : stream.owned) {
+      if (owner.receiver != receiver || std::exchange(owner.given_up, true)) continue;
+      entries.put(owner_key(id, first), encode_owner(owner));
+    }
   committer_.request_alone(std::move(entries), std::move(durable));
 }
 

@@ -5,7 +5,8 @@
 // In the store:
 //   o/<upstream>/s                         this upstream was strict when the node last ran: u8 version 1
 //   o/<upstream>/p<8 stream>               everything below is published: u8 version 1, varint position
-//   o/<upstream>/r<8 stream><8 first>      u8 version 1, varint length, u64 attempt, sized address of the receiver
+//   o/<upstream>/r<8 stream><8 first>      u8 version 1, varint length, u64 attempt, sized address of the receiver,
+//                                          then maybe u8 1: an operator gave it up
 // Records below `p` go in the batch that moves it, so a source whose cursor lags behind finds no hole between them.
 #pragma once
 
@@ -39,6 +40,8 @@ class Publishers {
   void own(StreamId stream, const link::SenderOwned& owner, port::Task durable);
   /// Everything below `settled` is published. Written with the next owner.
   void passed(StreamId stream, uint64_t settled);
+  /// Records that nobody waits for this receiver any more; `durable` runs once that is on disk.
+  void give_up(const std::string& receiver, port::Task durable);
   /// The stream is closed, or goes on under another id.
   void forget(StreamId stream);
 
@@ -50,6 +53,7 @@ class Publishers {
   };
   std::string key(char kind, StreamId stream) const;
   std::string owner_key(StreamId stream, uint64_t first) const;
+  static std::string encode_owner(const link::SenderOwned& owner);
   void put_passed(StreamId id, Stream& stream, port::WriteBatch& entries);
 
   std::string prefix_;

@@ -30,7 +30,7 @@ struct PublishersTest : testing::Test {
     std::string out = "published " + std::to_string(again.published(stream));
     for (const auto& o : again.owned(stream))
       out += " [" + std::to_string(o.first) + "," + std::to_string(o.last) + ") " + std::to_string(o.attempt) + " " +
-             o.receiver;
+             o.receiver + (o.given_up ? " given up" : "");
     return out;
   }
 };
@@ -64,6 +64,21 @@ TEST_F(PublishersTest, what_is_passed_goes_with_the_next_record) {
   memory.forget(stream);
   loop.advance(1s);
   EXPECT_EQ(stored(), "published 0");
+}
+
+TEST_F(PublishersTest, an_owner_that_was_given_up_stays_so_until_another_one_takes_its_place) {
+  own(0, 30, 7);
+  own(30, 60, 8, "r1");
+  int given_up = 0;
+  memory.give_up("r0", [&] { ++given_up; });
+  loop.advance(1s);
+  EXPECT_EQ(given_up, 1);
+  EXPECT_EQ(stored(), "published 0 [0,30) 7 r0 given up [30,60) 8 r1");
+  own(0, 30, 9, "r1");
+  EXPECT_EQ(stored(), "published 0 [0,30) 9 r1 [30,60) 8 r1");
+  memory.give_up("nobody", [&] { ++given_up; });
+  loop.advance(1s);
+  EXPECT_EQ(given_up, 2) << "answered, also where there is nothing to write";
 }
 
 TEST_F(PublishersTest, a_damaged_record_is_named) {

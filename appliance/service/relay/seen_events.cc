@@ -43,6 +43,11 @@ Result<> SeenEvents::load() {
       began_ = from_unix_ms(static_cast<int64_t>(began) * 1000);
       state_due_ = false;
     }
+    if (in.ok() && !in.at_end()) {
+      ended_early_ = in.varint();
+      last_early_ = from_unix_ms(static_cast<int64_t>(in.varint()) * 1000);
+      before_began_ = from_unix_ms(static_cast<int64_t>(in.varint()) * 1000);
+    }
   }
   PH_TRY(store_.scan(key(generation_, {}), [this](ByteView, ByteView) {
     ++pages_;
@@ -148,6 +153,9 @@ void SeenEvents::put(const Marks& marks, port::WriteBatch& to) {
     std::string state(1, static_cast<char>(kVersion));
     put_varint(state, generation_);
     put_varint(state, static_cast<uint64_t>(to_unix_ms(began_)) / 1000);
+    put_varint(state, ended_early_);
+    put_varint(state, static_cast<uint64_t>(to_unix_ms(last_early_)) / 1000);
+    put_varint(state, static_cast<uint64_t>(to_unix_ms(before_began_)) / 1000);
     to.put(std::string(kStateKey), std::move(state));
   }
   const std::string* last = nullptr;
@@ -178,14 +186,23 @@ void SeenEvents::undo(const Marks& marks) {
 void SeenEvents::next_generation(bool early) {
   if (early) {
     ++ended_early_;
+    last_early_ = loop_.wall_now();
     log_warn("seen_events_forgotten_early", {{"generation", generation_}, {"pages", pages_}});
   }
   ++generation_;
+  before_began_ = began_;
   began_ = loop_.wall_now();
   state_due_ = true;
   pages_ = 0;
   for (auto& [name, p] : cache_) p.stored = false;
   sweep_timer_->start(kSweepInterval, [this] { sweep(); });
+}
+
+std::optional<Duration> SeenEvents::short_memory() const {
+  const WallTime now = loop_.wall_now();
+  const auto keep = std::chrono::duration_cast<std::chrono::milliseconds>(kKeepFor);
+  if (ended_early_ == 0 || now - last_early_ > keep || now - before_began_ > keep) return std::nullopt;
+  return std::max<Duration>(now - before_began_, Duration::zero());
 }
 
 /// Removes pages of generations that are looked at no more, some at a time.

@@ -14,7 +14,10 @@
 // that and comes once more is there twice, never lost. docs/event_identity.md.
 //
 // Store entries, prefix d/ (integers big-endian in keys so that they sort):
-//   d/state            u8 version 1, varint generation, varint time it began (Unix seconds)
+//   d/state            u8 version 1, varint generation, varint time it began (Unix seconds); then maybe varint how
+//   often
+//                      one was ended by its number, varint when that was last, varint when the generation before began
+//                      (Unix seconds)
 //   d/p/<u64 generation><u64 hash of scope><16 origin><u64 stream><u64 page>   u8 version 1, RangeSet
 // A page is 2^24 positions of a stream of lines, whose positions are bytes, or 4096 of a stream of messages. A page is
 // looked for in the generation of now and the one before, and written in the one of now. An entry with a newer version
@@ -24,6 +27,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -73,9 +77,12 @@ class SeenEvents {
   void durable(const Marks& marks);
   void undo(const Marks& marks);
 
-  /// Pages of this generation, and how often a generation was ended by their number and not by its age.
+  /// Pages of this generation, and how often a generation was ended by their number and not by its age, ever.
   size_t pages() const { return pages_; }
   uint64_t ended_early() const { return ended_early_; }
+  /// For how long identities are kept at least as things are, where that is less than kKeepFor: an alarm, for as long
+  /// as kKeepFor after the last early end.
+  std::optional<Duration> short_memory() const;
 
  private:
   struct Page {
@@ -103,6 +110,8 @@ class SeenEvents {
   bool state_due_ = true;  // not in the store yet
   size_t pages_ = 0;
   uint64_t ended_early_ = 0;
+  WallTime last_early_{};
+  WallTime before_began_{};              // the generation before, which is looked at as well
   Pages cache_;                          // by name: the key behind the generation
   std::list<const std::string*> usage_;  // least lately used first
   std::unique_ptr<port::Timer> sweep_timer_;

@@ -110,6 +110,25 @@ TEST_F(SeenTest, the_last_two_generations_are_known_and_older_ones_are_removed) 
   EXPECT_THAT(seen->unseen("s", BlockKind::message, id(1, 3, 110)), IsEmpty());
 }
 
+TEST_F(SeenTest, an_early_end_is_told_for_seven_days_with_how_much_is_remembered) {
+  seen = open(10);
+  EXPECT_EQ(seen->short_memory(), std::nullopt);
+  take("s", BlockKind::message, id(1, 2));
+  loop.advance(5h);
+  for (uint64_t stream = 1; stream < 12; ++stream) take("s", BlockKind::message, id(1, 2, stream));
+  loop.advance(2h);
+  const auto kept = seen->short_memory();
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(*kept / 1h, 7) << "from the beginning of the generation before";
+  take("s", BlockKind::message, id(1, 2, 50));
+  seen = open(10);
+  EXPECT_EQ(seen->ended_early(), 1u) << "also after a restart";
+  EXPECT_EQ(*seen->short_memory() / 1h, 7);
+  loop.advance(SeenEvents::kKeepFor);
+  EXPECT_EQ(seen->short_memory(), std::nullopt);
+  EXPECT_EQ(seen->ended_early(), 1u);
+}
+
 TEST_F(SeenTest, a_generation_ends_by_its_age) {
   take("s", BlockKind::message, id(1, 2));
   loop.advance(SeenEvents::kKeepFor + 1h);

@@ -21,11 +21,12 @@ std::string entry_key(const link::StreamKey& key, uint64_t attempt) {
   return out;
 }
 
-std::string encode_entry(uint64_t sequence, link::Range range) {
+std::string encode_entry(uint64_t sequence, link::Range range, int64_t heard) {
   std::string out(1, kVersion);
   put_varint(out, sequence);
   put_varint(out, range.first);
   put_varint(out, range.last - range.first);
+  put_varint(out, static_cast<uint64_t>(heard));
   return out;
 }
 
@@ -55,14 +56,16 @@ bool decode_record(const Slice& record, std::string& peer_site, link::Events& e)
 }  // namespace
 
 Staging::Staging(std::unique_ptr<spool::SegmentLog> log, uint64_t bytes_max, Intake& intake, port::Loop& loop,
-                 port::KeyedStore& store, commit::Committer& committer)
+                 port::KeyedStore& store, commit::Committer& committer, Duration stream_ttl)
     : log_(std::move(log)),
       bytes_max_(bytes_max),
+      stream_ttl_(stream_ttl),
       intake_(intake),
       loop_(loop),
       store_(store),
       committer_(committer),
-      retry_(loop.make_timer()) {}
+      retry_(loop.make_timer()),
+      sweep_(loop.make_timer()) {}
 
 Staging::~Staging() {
   *alive_ = false;
@@ -77,6 +80,7 @@ Result<> Staging::load() {
     entry.sequence = in.varint();
     entry.range.first = in.varint();
     entry.range.last = entry.range.first + in.varint();
+    entry.heard = in.at_end() ? now_seconds() : static_cast<int64_t>(in.varint());
     entry.durable = true;
     auto node = NodeId::from_bytes(at.substr(kPrefix.size(), 16));
     if (version != kVersion || !in.ok() || !node || at.size() != kPrefix.size() + kStreamKey + 8) {
@@ -92,7 +96,42 @@ Result<> Staging::load() {
   }));
   PH_TRY(std::move(good));
   log_->release_below(kept_.empty() ? log_->durable_end() : *kept_.begin());
+  sweep_->start(kSweepInterval, [this] { sweep(); });
   return {};
+}
+
+int64_t Staging::now_seconds() const {
+  return to_unix_ms(loop_.wall_now()) / 1000;
+}
+
+/// Each hour: who is connected is noted as heard, and what nobody spoke of for stream_ttl goes.
+void Staging::sweep() {
+  const int64_t now = now_seconds();
+  const auto ttl = std::chrono::duration_cast<std::chrono::seconds>(stream_ttl_).count();
+  std::vector<link::StreamKey> silent;
+  port::WriteBatch heard;
+  for (auto& [key, entries] : streams_) {
+    const bool spoken_for = intake_.spoken_for(key);
+    int64_t last = 0;
+    for (auto& [attempt, entry] : entries) {
+      if (spoken_for && entry.durable && !entry.publishing) {
+        entry.heard = now;
+        heard.put(entry_key(key, attempt), encode_entry(entry.sequence, entry.range, entry.heard));
+      }
+      last = std::max(last, entry.heard);
+    }
+    const bool writing = std::ranges::any_of(entries, [](const auto& e) { return !e.second.durable; });
+    if (!spoken_for && !writing && now - last > ttl) silent.push_back(key);
+  }
+  if (!heard.empty()) committer_.request_alone(std::move(heard), [] {});
+  for (const link::StreamKey& key : silent) {
+    const size_t batches = streams_.at(key).size();
+    stats_.swept += batches;
+    log_warn("staged_batches_swept",
+             {{"sender", key.sender.hex()}, {"stream", key.stream.value}, {"batches", batches}});
+    close(key);
+  }
+  sweep_->start(kSweepInterval, [this] { sweep(); });
 }
 
 bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
@@ -116,6 +155,7 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
   if (record.size() > limits::kRecordMax) return false;
   Entry& entry = entries[events.attempt];
   entry.range = {events.first, events.last};
+  entry.heard = now_seconds();
   if (in_memory_ + record.size() <= kMemory) {
     entry.record = record;
     in_memory_ += record.size();
@@ -124,25 +164,24 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
   kept_.insert(entry.sequence);
   ++stats_.batches;
   port::WriteBatch batch;
-  batch.put(entry_key(key, events.attempt), encode_entry(entry.sequence, entry.range));
-  committer_.request({log_.get()}, std::move(batch),
-                     [this, alive = alive_, key, attempt = events.attempt, frame_bytes,
-                      weak = std::weak_ptr(client)](const Result<>& outcome) {
-                       if (!*alive) return;
-                       auto to = weak.lock();
-                       if (outcome) {
-                         if (Entry* staged = find(key, attempt)) {
-                           staged->durable = true;
-                           ++stats_.staged;
-                           if (to) to->acknowledge(key.stream, {.stream = key.stream, .staged = {attempt}});
-                         }
-                       } else {
-                         log_error("staging_not_durable", {{"error", outcome.error().to_string()}});
-                         forget(key, attempt);
-                         intake_.hold_for_retry(key, outcome.error().code.name());
-                       }
-                       if (to) to->consumed(frame_bytes);
-                     });
+  batch.put(entry_key(key, events.attempt), encode_entry(entry.sequence, entry.range, entry.heard));
+  committer_.request(
+      {log_.get()}, std::move(batch),
+      [this, alive = alive_, key, attempt = events.attempt, frame_bytes, to = client](const Result<>& outcome) {
+        if (!*alive) return;
+        if (outcome) {
+          if (Entry* staged = find(key, attempt)) {
+            staged->durable = true;
+            ++stats_.staged;
+            to->acknowledge(key.stream, {.stream = key.stream, .staged = {attempt}});
+          }
+        } else {
+          log_error("staging_not_durable", {{"error", outcome.error().to_string()}});
+          forget(key, attempt);
+          intake_.hold_for_retry(key, outcome.error().code.name());
+        }
+        to->consumed(frame_bytes);
+      });
   return true;
 }
 

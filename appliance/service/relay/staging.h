@@ -6,10 +6,12 @@
 //   DECIDE discard         -> the entry goes
 //
 // Nothing staged is published otherwise, however long it stays. It stays over restarts, is told of in RESUMED, and goes
-// when its stream is closed or forgotten (stream_ttl).
+// when its stream is closed, or when its sender has not spoken of the stream for stream_ttl: counted as swept, and
+// nothing is lost, since a sender that comes back later is told that it is not here and sends it again.
 //
 // In the store: g/ <the stream's key as in r/...> <u64 attempt, big-endian>, value:
-//   u8 version 1, varint record's sequence in the log, varint first, varint length
+//   u8 version 1, varint record's sequence in the log, varint first, varint length, then maybe varint when it was
+//   staged or last told of to its sender (Unix seconds; absent: as of the start that found it)
 // A record of the log: u8 version 1, u8 flags (bit 0 wants_far), varint settled, varint far, varint first, varint
 // length,
 //   varint events, sized site of the peer, then the packed blocks to the end.
@@ -34,16 +36,18 @@ struct StagingStats {
   uint64_t staged = 0;     // batches, since the start
   uint64_t published = 0;  // of those
   uint64_t discarded = 0;
-  uint64_t lost = 0;  // records that could not be read again: the sender was told that they are not here
+  uint64_t swept = 0;  // of those discarded: their senders were silent for stream_ttl
+  uint64_t lost = 0;   // records that could not be read again: the sender was told that they are not here
 };
 
 class Staging {
  public:
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
+  static constexpr Duration kSweepInterval = std::chrono::hours(1);
   static constexpr size_t kMemory = 32 * 1024 * 1024;
 
   Staging(std::unique_ptr<spool::SegmentLog> log, uint64_t bytes_max, Intake& intake, port::Loop& loop,
-          port::KeyedStore& store, commit::Committer& committer);
+          port::KeyedStore& store, commit::Committer& committer, Duration stream_ttl = limits::kStreamTtl);
   ~Staging();
   /// Reads what the store knows. Errors: of the store, link.malformed (names the key).
   Result<> load();
@@ -63,7 +67,8 @@ class Staging {
   struct Entry {
     uint64_t sequence = 0;
     link::Range range;
-    Slice record;  // shares what the log appends; empty: to be read from there
+    int64_t heard = 0;  // Unix seconds: when its sender last spoke of the stream
+    Slice record;       // shares what the log appends; empty: to be read from there
     bool durable = false;
     bool publishing = false;
   };
@@ -77,9 +82,12 @@ class Staging {
   void forget(const link::StreamKey& key, uint64_t attempt);
   void release(uint64_t sequence);
   void retry();
+  int64_t now_seconds() const;
+  void sweep();
 
   std::unique_ptr<spool::SegmentLog> log_;
   uint64_t bytes_max_;
+  const Duration stream_ttl_;
   Intake& intake_;
   port::Loop& loop_;
   port::KeyedStore& store_;
@@ -89,6 +97,7 @@ class Staging {
   size_t in_memory_ = 0;
   std::set<std::pair<link::StreamKey, uint64_t>> again_;  // told to publish, and the commit failed
   std::unique_ptr<port::Timer> retry_;
+  std::unique_ptr<port::Timer> sweep_;
   StagingStats stats_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -126,7 +126,7 @@ TEST_F(StagingTest, nothing_is_in_a_file_before_it_is_decided_also_after_a_resta
   const auto told = staging->staged(kKey);
   ASSERT_EQ(told.size(), 2u);
   EXPECT_EQ(told[0], (link::Resumed::Staged{5, 0, 4}));
-  intake->resume(kKey, 0, client);
+  intake->introduce(kKey, client);
   decide({5}, {6});
   EXPECT_EQ(lines(), "one\n");
   EXPECT_EQ(client->accepted, (std::vector<link::Span>{{0, 4}}));
@@ -179,6 +179,24 @@ TEST_F(StagingTest, what_was_to_be_published_on_a_full_disk_is_published_when_th
   EXPECT_EQ(staging->stats().batches, 0u);
 }
 
+TEST_F(StagingTest, decisions_do_not_pass_an_earlier_one_whose_commit_failed) {
+  stage(5, 0, "one\n");
+  stage(6, 4, "two\n");
+  stage(7, 8, "three\n");
+  files.capacity = files.used();
+  staging->decide(kKey, {kKey.stream, {5}, {}});
+  for (int i = 0; i < 3; ++i) loop.advance(50ms);
+  files.capacity = UINT64_MAX;
+  // There is room again, and the first one is not tried again yet.
+  staging->decide(kKey, {kKey.stream, {6}, {}});
+  staging->decide(kKey, {kKey.stream, {7}, {}});
+  for (int i = 0; i < 3; ++i) loop.advance(50ms);
+  EXPECT_EQ(lines(), "");
+  settle();
+  EXPECT_EQ(lines(), "one\ntwo\nthree\n");
+  EXPECT_EQ(staging->stats().batches, 0u);
+}
+
 TEST_F(StagingTest, over_its_bound_streams_are_held) {
   bytes_max = 1;
   restart();
@@ -194,7 +212,7 @@ TEST_F(StagingTest, a_record_that_cannot_be_read_again_is_not_here) {
   for (const std::string& path : files.paths())
     if (path.starts_with("/far/staged/")) {
       std::string& bytes = files.inode(path)->bytes;
-      bytes[bytes.size() - 3] ^= 1;
+      bytes[bytes.rfind("one")] ^= 1;
     }
   restart();
   decide({5}, {});
@@ -208,7 +226,7 @@ TEST_F(StagingTest, a_decision_names_what_is_here_beside_what_is_not) {
   for (const std::string& path : files.paths())
     if (path.starts_with("/far/staged/")) {
       std::string& bytes = files.inode(path)->bytes;
-      bytes[bytes.size() - 3] ^= 1;
+      bytes[bytes.rfind("one")] ^= 1;
     }
   restart();
   decide({5, 5, 6}, {5, 7});  // with its last entry the stream is gone, too
@@ -223,6 +241,58 @@ TEST_F(StagingTest, a_closed_stream_leaves_nothing) {
   settle();
   restart();
   EXPECT_EQ(staging->stats().batches, 0u);
+}
+
+TEST_F(StagingTest, what_a_sender_that_never_comes_back_staged_is_swept_after_stream_ttl) {
+  stage(1, 0, "first\n");
+  ASSERT_EQ(staging->staged(kKey).size(), 1u);
+  const auto days = [&](int n) {
+    for (int hour = 0; hour < n * 24; ++hour) loop.advance(std::chrono::hours(1));
+  };
+  days(10);
+  EXPECT_EQ(staging->staged(kKey).size(), 1u) << "its sender is connected";
+  client.reset();
+  days(3);
+  restart();
+  days(3);
+  EXPECT_EQ(staging->staged(kKey).size(), 1u) << "six days of silence";
+  days(2);
+  settle();
+  EXPECT_TRUE(staging->staged(kKey).empty());
+  EXPECT_EQ(staging->stats().swept, 1u);
+  EXPECT_EQ(staging->stats().batches, 0u);
+  restart();
+  EXPECT_TRUE(staging->staged(kKey).empty()) << "it is gone from the store, too";
+  // A sender that comes back after all is told that nothing is here, and brings it again.
+  client = std::make_shared<Client>();
+  EXPECT_TRUE(staging->stage(kKey, "ams", events(9, 0, "first\n"), 100, client));
+  settle();
+  EXPECT_EQ(client->staged, std::vector<uint64_t>{9});
+}
+
+TEST_F(StagingTest, an_entry_without_a_time_is_kept_for_stream_ttl_from_the_start_on) {
+  stage(1, 0, "first\n");
+  port::WriteBatch older;
+  store
+      .scan("g/",
+            [&](ByteView key, ByteView value) {
+              Reader in(value);
+              in.fixed<uint8_t>();
+              for (int i = 0; i < 3; ++i) in.varint();
+              older.put(std::string(key), std::string(value.substr(0, value.size() - in.rest().size())));
+              return true;
+            })
+      .value();
+  ASSERT_FALSE(older.empty());
+  store.write(older, true).value();
+  client.reset();
+  staging.reset();  // the node is down for a month
+  loop.advance(std::chrono::hours(24 * 30));
+  restart();
+  for (int hour = 0; hour < 24 * 6; ++hour) loop.advance(std::chrono::hours(1));
+  EXPECT_EQ(staging->staged(kKey).size(), 1u);
+  for (int hour = 0; hour < 24 * 2; ++hour) loop.advance(std::chrono::hours(1));
+  EXPECT_TRUE(staging->staged(kKey).empty());
 }
 
 TEST_F(StagingTest, a_damaged_entry_of_the_store_is_named) {

@@ -10,6 +10,8 @@
 namespace ph::relay {
 namespace {
 
+constexpr size_t kMessageCost = 512;  // of one that waits, beside its payload: block, record, who waits
+
 using FarParts = std::vector<std::pair<const std::string*, uint64_t>>;
 
 std::string encode(const FarParts& far) {
@@ -57,6 +59,11 @@ void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_fu
       ++counters_.refused;
       return done(fail(spool::errors::full, routes_[i].name));
     }
+  if (message.qos == 0 && waiting_bytes_ > limits::kTapBytesMax) {
+    ++counters_.refused;
+    ++counters_.shed;
+    return done(fail(spool::errors::full, "the disk does not keep up"));
+  }
   // What cannot cross a link in one frame is refused here, while its publisher still hears of it.
   if (message.topic.size() + message.properties.size() + message.payload.size() > kMessageMax) {
     ++counters_.refused;
@@ -92,9 +99,12 @@ void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_fu
     far.emplace_back(&route.name, sequence);
   }
   if (!far.empty() && !far_key.empty()) with.put(far_key, encode(far));
+  const size_t bytes = matching.size() * (kMessageCost + block.payload.size());
+  waiting_bytes_ += bytes;
   committer_.request(std::move(needs), std::move(with),
-                     [this, alive = alive_, waiting, far = std::move(far)](const Result<>& outcome) {
+                     [this, alive = alive_, waiting, bytes, far = std::move(far)](const Result<>& outcome) {
                        if (!*alive) return;
+                       waiting_bytes_ -= bytes;
                        ++(outcome ? counters_.events : counters_.refused);
                        if (!outcome)
                          for (const auto& [route, sequence] : far) forget_far(*route, sequence, waiting, outcome);

@@ -34,6 +34,7 @@ struct TapRoute {
 struct TapCounters {
   uint64_t events = 0;     // durable
   uint64_t refused = 0;    // spool full or disk failed: nothing kept
+  uint64_t shed = 0;       // of these: QoS 0, for which nobody waits, while the disk did not keep up
   uint64_t passed_on = 0;  // durable: of events that an {mqtt} target published, each with each route that took it
 };
 
@@ -86,6 +87,7 @@ class Tap : public port::MessageTap {
   SeenEvents* seen_;
   std::map<std::string, std::multimap<uint64_t, std::shared_ptr<Waiting>>> far_;  // route -> sequence -> who waits
   std::map<std::string, uint64_t> far_done_;                                      // by route: as far_reached() said
+  size_t waiting_bytes_ = 0;                                                      // on their way to the disk
   TapCounters counters_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

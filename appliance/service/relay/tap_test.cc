@@ -70,6 +70,33 @@ TEST_F(TapTest, what_waits_for_a_far_end_waits_on_after_a_restart) {
   EXPECT_EQ(answered, 3) << "it was there before it was asked for";
 }
 
+TEST_F(TapTest, of_what_nobody_waits_for_only_so_much_is_kept_for_a_disk_that_does_not_take_it) {
+  disk.hold();
+  const Slice payload(std::string(64 * 1024, 'x'));
+  auto send = [&](uint8_t qos) {
+    port::Message m;
+    m.topic = "t";
+    m.qos = qos;
+    m.payload = payload;
+    tap->take(std::move(m), {}, [this](const Result<>& r) { answered += r ? 1 : 0; });
+    loop.run_posted();
+  };
+  make_tap(false);
+  for (int i = 0; i < 1000; ++i) send(0);
+  const uint64_t shed = tap->counters().shed;
+  EXPECT_GT(shed, 400U);
+  EXPECT_LT(shed, 600U);
+  send(1);
+  EXPECT_EQ(tap->counters().shed, shed) << "whose sender waits";
+  disk.release();
+  loop.run_posted();
+  EXPECT_EQ(tap->counters().events, 1001 - shed);
+  send(0);
+  loop.run_posted();
+  EXPECT_EQ(tap->counters().shed, shed);
+  EXPECT_EQ(static_cast<uint64_t>(answered), 1002 - shed);
+}
+
 TEST_F(TapTest, nothing_is_waited_for_that_will_not_come) {
   take("k/1");
   const std::string record = waits_for("k/1");

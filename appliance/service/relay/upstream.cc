@@ -331,6 +331,10 @@ void Upstream::apply(link::SenderEffect& effect) {
                                sender_->owned(o.source, o.stream, o.first, o.attempt, loop_.now());
                                soon();
                              });
+  } else if (auto* p = std::get_if<fx::Parked>(&effect)) {
+    if (sources_[p->source]->take_back(p->stream, p->from)) sender_->taken_back(p->stream, p->from, loop_.now());
+  } else if (auto* b = std::get_if<fx::Released>(&effect)) {
+    sources_[b->source]->resume(b->stream);
   } else if (std::holds_alternative<fx::Wanted>(effect)) {
     soon();
   }
@@ -359,6 +363,21 @@ void Upstream::ask(const std::set<std::string>& categories) {
   for (auto& l : links_) l->ask_interest();
 }
 
+void Upstream::give_up(const std::string& receiver, std::move_only_function<void(uint64_t batches)> done) {
+  if (!options_.publishers) return done(0);
+  // On disk first: a restart in between must not wait for it again, nor forget that copies may come to be.
+  options_.publishers->give_up(receiver, [this, alive = alive_, receiver, done = std::move(done)]() mutable {
+    if (!*alive) return;
+    const uint64_t batches = sender_->give_up(receiver, loop_.now());
+    log_warn("strict_owner_given_up", {{"upstream", options_.name},
+                                       {"receiver", receiver},
+                                       {"batches", batches},
+                                       {"effect", "they go to others, and may be published twice"}});
+    soon();
+    done(batches);
+  });
+}
+
 UpstreamStatus Upstream::status() const {
   UpstreamStatus s;
   s.name = options_.name;
@@ -367,6 +386,8 @@ UpstreamStatus Upstream::status() const {
   s.unacked_events = sender_->unacked_events();
   s.unacked_bytes = sender_->unacked_bytes();
   s.stranded_batches = sender_->stranded_batches();
+  s.away_owners = sender_->away_owners();
+  s.given_up_batches = sender_->given_up_batches();
   s.renewed = renewed_;
   s.looped = looped_;
   return s;

@@ -57,6 +57,8 @@ struct UpstreamStatus {
   uint64_t unacked_events = 0;
   uint64_t unacked_bytes = 0;
   uint64_t stranded_batches = 0;  // strict: of receivers that are configured no more
+  std::vector<link::AwayOwner> away_owners;
+  uint64_t given_up_batches = 0;  // strict: whose owner was not waited for any more, since the start
   uint64_t renewed = 0;           // streams, since the start: a receiver knew more of them than this node
   uint64_t looped = 0;            // events since the start that were not sent, since they had been where they would go
 };
@@ -70,6 +72,9 @@ class Upstream {
   void stop();
   const std::string& name() const { return options_.name; }
   UpstreamStatus status() const;
+  /// Strict: receivers at this address are not waited for any more, unless they are connected. `done` gets how many
+  /// batches go elsewhere now, once that is on disk.
+  void give_up(const std::string& receiver, std::move_only_function<void(uint64_t batches)> done);
   /// Asks the far end what it wants of these categories as well.
   void ask(const std::set<std::string>& categories);
 

@@ -166,8 +166,7 @@ const Record* LogSource::peek(uint64_t position) const {
   }
   if (!*record) return nullptr;
   peeked_ = std::move(**record);
-  if (position == state_.settled && !peeked_->damaged)
-    settled_byte_ = peeked_->end_byte - kRecordHeaderSize - peeked_->block.size();
+  if (position == state_.settled && !peeked_->damaged) settled_byte_ = peeked_->end_byte - peeked_->bytes;
   return &*peeked_;
 }
 

@@ -13,10 +13,6 @@ namespace {
 
 constexpr size_t kDropsMax = 64;  // more, from as many restarts, are joined after all
 
-uint64_t bytes_of(const Record& r) {
-  return kRecordHeaderSize + (r.damaged ? 0 : r.block.size());
-}
-
 }  // namespace
 
 /// When a group became durable, and at the start.
@@ -30,9 +26,9 @@ void LogSource::drop_surplus() {
 
 void LogSource::drop_oldest(uint64_t bytes_max) {
   if (waiting_bytes_at_most() <= bytes_max) return;
-  drop_while([&](const Record& r,
-                 uint64_t dropped) { return log_.end_byte() - (r.end_byte - bytes_of(r)) - dropped > bytes_max; },
-             &State::dropped_full);
+  drop_while(
+      [&](const Record& r, uint64_t dropped) { return log_.end_byte() - (r.end_byte - r.bytes) - dropped > bytes_max; },
+      &State::dropped_full);
 }
 
 void LogSource::drop_waited(uint64_t below) {
@@ -52,7 +48,7 @@ void LogSource::drop_while(const std::function<bool(const Record&, uint64_t)>& s
     if (r) note_begin(*r);
     if (!r || !surplus(*r, dropped_bytes_from(position))) break;
     position = r->sequence + 1;
-    add_drop({r->first, position, r->events, r->end_byte, bytes_of(*r)}, reason);
+    add_drop({r->first, position, r->events, r->end_byte, r->bytes}, reason);
     peeked_.reset();
   }
 }
@@ -66,10 +62,10 @@ void LogSource::drop_newest() {
   const Record* first = peek(oldest);
   if (!first) return;
   note_begin(*first);
-  uint64_t waiting = end_byte - (first->end_byte - bytes_of(*first)) - dropped_bytes_from(oldest);
+  uint64_t waiting = end_byte - (first->end_byte - first->bytes) - dropped_bytes_from(oldest);
   if (waiting <= options_.bytes_max) return;
   // What was there before stays, also if it is more: the bound may have become smaller.
-  const uint64_t group_byte = std::max(known_end_byte_, first->end_byte - bytes_of(*first));
+  const uint64_t group_byte = std::max(known_end_byte_, first->end_byte - first->bytes);
   waiting -= std::min(waiting, end_byte - group_byte);
   auto cursor = log_.read_from(from);
   for (;;) {
@@ -77,7 +73,7 @@ void LogSource::drop_newest() {
     if (!r || !*r) return;  // what cannot be read now stays; it is more than the bound by one group
     if (waiting + (*r)->end_byte - group_byte <= options_.bytes_max) continue;
     add_drop({(*r)->first, end, log_.durable_events() - (*r)->events_before, end_byte,
-              end_byte - ((*r)->end_byte - bytes_of(**r))},
+              end_byte - ((*r)->end_byte - (*r)->bytes)},
              &State::dropped_full);
     return;
   }
@@ -87,7 +83,7 @@ void LogSource::drop_newest() {
 void LogSource::note_begin(const Record& r) {
   for (Drop& d : state_.drops) {
     if (d.last != r.first || !d.earlier) continue;
-    const uint64_t begins = r.end_byte - bytes_of(r);
+    const uint64_t begins = r.end_byte - r.bytes;
     d.bytes += begins - std::min(begins, d.end_byte);
     d.end_byte = std::max(begins, d.end_byte);
   }

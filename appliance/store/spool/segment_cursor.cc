@@ -35,6 +35,9 @@ Result<std::optional<Record>> LogCursor::next() {
 std::optional<Record> LogCursor::take(const SegmentReader::Item& item) {
   using What = SegmentReader::What;
   const RecordHeader& h = item.header;
+  if (item.damaged_end)
+    log_warn("spool_batch_end_damaged",
+             {{"spool", log_.name()}, {"segment", segment_name(segment_)}, {"offset", item.damaged_end->offset}});
   if (item.what == What::damaged_bytes) {
     damage_ = Place{segment_, item.offset, item.bytes, item.zeros ? "zeros" : "no record header"};
     return std::nullopt;
@@ -49,16 +52,19 @@ std::optional<Record> LogCursor::take(const SegmentReader::Item& item) {
     return std::nullopt;
   }
   if (h.covers_from() > position_) {
-    reader_->seek(item.offset);  // it comes next, behind the gap
     if (!damage_) damage_ = Place{segment_, item.offset, 0, "records missing"};
-    return gap(h.covers_from(), h.events_before, h.accepted_at, item.offset);
+    Record lost = gap(h.covers_from(), h.events_before, h.accepted_at, item.offset);
+    reader_->put_back(item);  // it comes next, behind the gap
+    return lost;
   }
   damage_.reset();
   // A gap record may stand for events that its writer could not count; who has read up to it can.
-  if (h.kind == RecordKind::block) events_ = h.events_before;
+  // And who stands in the middle of several that are lost together knows what precedes him, if anybody does.
+  const bool inside = item.what == What::damaged_record && h.covers_from() < position_;
+  if (h.kind == RecordKind::block && !inside) events_ = h.events_before;
   last_accepted_ = h.accepted_at;
   if (auto s = log_.segments().find(segment_); s != log_.segments().end())
-    s->second.mark({h.sequence, item.offset, h.events_before});
+    s->second.mark({item.entry.sequence, item.entry.offset, item.entry.events_before});
   if (item.what == What::damaged_record) {
     damage_ = Place{segment_, item.offset, item.bytes, "checksum"};
     return gap(h.sequence + 1, h.events_after(), h.accepted_at, item.offset + item.bytes);
@@ -73,6 +79,7 @@ std::optional<Record> LogCursor::take(const SegmentReader::Item& item) {
   r.events_before = h.events_before;
   r.accepted_at = h.accepted_at;
   r.block = item.payload;
+  r.bytes = item.bytes;
   r.end_byte = byte_at(item.offset + item.bytes);
   position_ = h.sequence + 1;
   events_ = h.events_after();

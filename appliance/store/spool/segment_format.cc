@@ -9,21 +9,15 @@ namespace ph::spool {
 namespace {
 
 constexpr char kSegmentMagic[] = "PHSEGMT\n";
-constexpr uint32_t kSegmentVersion = 1;
-constexpr uint8_t kEndVersion = 1;
+constexpr uint8_t kEndVersion = 2;
 constexpr uint8_t kDamageVersion = 1;
 constexpr size_t kReasonMax = 256;
 
-uint32_t seed_crc(RecordSeed seed, uint64_t offset) {
-  uint64_t words[3] = {seed.epoch, seed.segment, offset};
-  return crc32c({reinterpret_cast<const char*>(words), sizeof words});
-}
-
-std::optional<SegmentHeader> decode_copy(ByteView copy, uint32_t& version) {
+std::optional<SegmentHeader> decode_copy(ByteView copy) {
   if (copy.size() < kSegmentHeaderSize || !copy.starts_with(kSegmentMagic)) return std::nullopt;
   if (load_fixed<uint32_t>(copy.data() + 8) != crc32c(copy.substr(12, kSegmentHeaderSize - 12))) return std::nullopt;
-  version = load_fixed<uint32_t>(copy.data() + 12);
   SegmentHeader h;
+  h.version = load_fixed<uint32_t>(copy.data() + 12);
   h.epoch = load_fixed<uint64_t>(copy.data() + 16);
   h.first = load_fixed<uint64_t>(copy.data() + 24);
   h.begins = load_fixed<uint64_t>(copy.data() + 32);
@@ -34,9 +28,14 @@ std::optional<SegmentHeader> decode_copy(ByteView copy, uint32_t& version) {
 
 }  // namespace
 
+uint32_t seed_crc(RecordSeed seed, uint64_t offset) {
+  uint64_t words[3] = {seed.epoch, seed.segment, offset};
+  return crc32c({reinterpret_cast<const char*>(words), sizeof words});
+}
+
 std::string encode(const SegmentHeader& h) {
   std::string body;
-  put_fixed<uint32_t>(body, kSegmentVersion);
+  put_fixed<uint32_t>(body, h.version);
   put_fixed<uint64_t>(body, h.epoch);
   put_fixed<uint64_t>(body, h.first);
   put_fixed<uint64_t>(body, h.begins);
@@ -53,13 +52,13 @@ Result<DecodedSegmentHeader> decode_segment_header(ByteView bytes) {
   bytes = bytes.substr(0, kRecordsOffset);
   DecodedSegmentHeader out;
   for (size_t at : {size_t{0}, kSegmentHeaderSize}) {
-    uint32_t version = 0;
-    auto copy = decode_copy(bytes.substr(std::min(at, bytes.size())), version);
+    auto copy = decode_copy(bytes.substr(std::min(at, bytes.size())));
     if (!copy) {
       out.damaged = true;
       continue;
     }
-    if (version > kSegmentVersion) return fail(errors::newer_version, "segment version " + std::to_string(version));
+    if (copy->version > kSegmentVersion)
+      return fail(errors::newer_version, "segment version " + std::to_string(copy->version));
     if (!out.header) out.header = copy;
   }
   out.all_zero = std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
@@ -106,7 +105,7 @@ std::optional<RecordHeader> decode_record_header(ByteView bytes, RecordSeed seed
 
 std::string encode(const DurableEnd& e) {
   std::string out(1, static_cast<char>(kEndVersion));
-  for (uint64_t word : {e.epoch, e.segment, e.offset, e.end, e.next, e.events}) put_fixed<uint64_t>(out, word);
+  for (uint64_t word : {e.epoch, e.segment, e.offset, e.end, e.next, e.events}) put_varint(out, word);
   return out;
 }
 
@@ -115,8 +114,9 @@ Result<DurableEnd> decode_durable_end(ByteView bytes) {
   auto version = r.fixed<uint8_t>();
   if (r.ok() && version > kEndVersion) return fail(errors::newer_version, "durable end");
   DurableEnd e;
-  for (uint64_t* word : {&e.epoch, &e.segment, &e.offset, &e.end, &e.next, &e.events}) *word = r.fixed<uint64_t>();
-  if (!r.ok() || !r.at_end() || version != kEndVersion || e.end < kFirstSequence || e.next < e.end || e.segment > e.end)
+  for (uint64_t* word : {&e.epoch, &e.segment, &e.offset, &e.end, &e.next, &e.events})
+    *word = version == 1 ? r.fixed<uint64_t>() : r.varint();
+  if (!r.ok() || !r.at_end() || version == 0 || e.end < kFirstSequence || e.next < e.end || e.segment > e.end)
     return fail(errors::damaged, "durable end");
   return e;
 }

@@ -6,7 +6,7 @@
 //   segment header, 64 bytes, at 0 and once more at 64 (a damaged copy is replaced by the other one)
 //      0  8  magic "PHSEGMT\n"
 //      8  4  CRC-32C of bytes 12..64
-//     12  4  version, 1. A newer one is refused with spool.newer_version: nothing of the log is touched
+//     12  4  version, 2. A newer one is refused with spool.newer_version: nothing of the log is touched
 //     16  8  epoch of the log that wrote it, random
 //     24  8  first: sequence of its first record, as in the file's name
 //     32  8  begins: sequence behind the last committed record of the segment before; below first when sequences
@@ -14,7 +14,8 @@
 //     40  8  events in all records before this segment, since the log was made
 //     48  8  made at, milliseconds since the epoch
 //     56  8  zero
-//   then records from offset 128, each a header of 56 bytes and `size` bytes
+//   then from offset 128 batches (segment_batch.h), and single records, each a header of 56 bytes and `size` bytes.
+//   Single records are what version 1 had instead of batches, and is read for ever; now only repair writes one, a gap.
 //      0  4  magic "PHR1"
 //      4  4  CRC-32C of bytes 8..56, seeded (below)
 //      8  4  size of what follows the header
@@ -27,13 +28,16 @@
 //     52  1  kind: 1 an encoded block; 2 a gap: what repair put in the place of damaged bytes; its bytes mean nothing
 //            and are not checked
 //     53  3  zero
+//   In which version a segment is says who may read it, not how: every unit tells itself what it is.
 //
 // Why a record header has its own CRC: a flipped bit in the payload then still tells sequence, events and where the
 // next record begins. Its CRC is seeded with the CRC of {epoch, first, offset}, so a header that a payload happens to
 // hold (a segment file sent as an event) is never taken for one when the reader looks for the next record.
 //
 // Store entries, prefix s/<log name>/:
-//   end            DurableEnd, in the batch of every group
+//   end            DurableEnd, in the batch of every group: u8 version, 2; varints in the order of its members. Version
+//   1
+//                  had them as u64
 //   r/<first>      two u64 keys, one in the value: [first, last) was released although older records are kept
 //   floor          u64 key: everything below was released
 //   q/<segment><offset>  two u64 keys in one: a damaged place that was seen (value: Damage), until its segment goes
@@ -59,6 +63,7 @@ inline constexpr uint64_t kRecordsOffset = 2 * kSegmentHeaderSize;
 inline constexpr size_t kRecordHeaderSize = 56;
 inline constexpr char kRecordMagic[] = "PHR1";
 inline constexpr uint64_t kFirstSequence = 1;
+inline constexpr uint32_t kSegmentVersion = 2;
 
 struct SegmentHeader {
   uint64_t epoch = 0;
@@ -66,6 +71,7 @@ struct SegmentHeader {
   uint64_t begins = 0;
   uint64_t events_before = 0;
   WallTime made_at{};
+  uint32_t version = kSegmentVersion;
   bool operator==(const SegmentHeader&) const = default;
 };
 
@@ -97,11 +103,13 @@ struct RecordHeader {
   bool operator==(const RecordHeader&) const = default;
 };
 
-/// What a record header's CRC depends on beside its bytes.
+/// What a CRC of anything in a segment depends on beside its bytes, so that it counts where it was written and nowhere
+/// else.
 struct RecordSeed {
   uint64_t epoch = 0;
   uint64_t segment = 0;  // the segment's first sequence
 };
+uint32_t seed_crc(RecordSeed seed, uint64_t offset);
 
 void encode(const RecordHeader& header, RecordSeed seed, uint64_t offset, std::string& out);
 /// nullopt unless `bytes` begins with a whole header that was written for exactly this place.

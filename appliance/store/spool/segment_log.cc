@@ -8,7 +8,7 @@
 
 namespace ph::spool {
 namespace {
-constexpr size_t kWriteSize = 4 << 20;       // bytes gathered for one write; a longer block is written alone
+constexpr size_t kWriteSize = 4 << 20;       // bytes gathered for one write
 constexpr size_t kDamageKeysMax = 10'000;    // damaged places remembered one by one; more are only counted
 constexpr uint64_t kDrainedBytes = 1 << 20;  // an active segment longer than this goes as soon as all of it is released
 /// For what may fail without harm: it is said, nothing more.
@@ -53,24 +53,6 @@ uint64_t LogImpl::append(Slice block, uint64_t events, WallTime accepted_at) {
 
 // --- group commit
 
-LogImpl::Part& LogImpl::part_for(Group& group, uint64_t sequence, uint64_t bytes) {
-  auto fits = [&](uint64_t end) { return end + bytes <= options_.segment_bytes || end <= kRecordsOffset; };
-  if (!group.parts.empty() && fits(group.parts.back().end)) return group.parts.back();
-  Part part;
-  if (group.parts.empty() && active_ && fits(end_.offset)) {
-    part.segment = end_.segment;
-    part.offset = part.end = end_.offset;
-    part.file = active_;
-  } else {
-    part.segment = sequence;
-    part.is_new = true;
-    part.header = {end_.epoch, sequence, group.end.end, group.end.events, pending_.front().accepted_at};
-    part.offset = part.end = kRecordsOffset;
-  }
-  group.parts.push_back(std::move(part));
-  return group.parts.back();
-}
-
 void LogImpl::begin(port::WriteBatch& entries) {
   if (group_) {
     PH_ASSERT(!doomed_, "at most one group fails together with the one before it");
@@ -80,35 +62,17 @@ void LogImpl::begin(port::WriteBatch& entries) {
   }
   group_ = std::make_unique<Group>();
   Group& group = *group_;
+  group.records = std::exchange(pending_, {});
   group.end = end_;
-  for (Pending& p : pending_) {
-    Part& part = part_for(group, p.sequence, kRecordHeaderSize + p.block.size());
-    RecordHeader h;
-    h.size = static_cast<uint32_t>(p.block.size());
-    h.sequence = p.sequence;
-    h.events_before = group.end.events;
-    h.events = p.events;
-    h.accepted_at = p.accepted_at;
-    h.skipped = static_cast<uint32_t>(std::min<uint64_t>(p.sequence - group.end.end, UINT32_MAX));
-    if (part.marks.empty() || part.end >= part.marks.back().offset + SegmentReader::kReadSize)
-      part.marks.push_back({p.sequence, part.end, h.events_before});
-    part.end += kRecordHeaderSize + h.size;
-    part.records.emplace_back(h, std::move(p.block));
-    group.end.segment = part.segment;
-    group.end.offset = part.end;
-    group.end.end = p.sequence + 1;
-    group.end.events = h.events_after();
-  }
-  pending_.clear();
   group.end.next = next_;
-  if (group.parts.empty()) return;
-  entries.put(key("end"), encode(group.end));
-  name_leftovers(entries, group);
+  group.active = active_;
+  if (!group.records.empty()) name_leftovers(entries, group);
 }
 
 commit::Growth LogImpl::growth() const {
   uint64_t bytes = 0;
-  for (const Part& part : group_->parts) bytes += part.end - (part.is_new ? 0 : part.offset);
+  for (const Pending& p : group_->records) bytes += batch_room(p.block.size());
+  if (bytes > 0) bytes += kBatchRoom + (active_ ? 0 : kRecordsOffset);
   return {options_.floor, bytes};
 }
 
@@ -124,49 +88,92 @@ void LogImpl::name_leftovers(port::WriteBatch& entries, Group& group) {
   }
 }
 
-Result<> LogImpl::write_part(Part& part) {
-  if (part.is_new) {
-    PH_ASSIGN(part.file, files_.open(path(part.segment), port::OpenMode::write_new));
-  }
-  RecordSeed seed{part.is_new ? part.header.epoch : end_.epoch, part.segment};
-  std::string buffer = part.is_new ? encode(part.header) : std::string();
-  uint64_t buffer_at = part.is_new ? 0 : part.offset;
-  auto write_out = [&](ByteView bytes) -> Result<> {
-    PH_TRY(part.file->write_at(buffer_at, bytes));
-    buffer_at += bytes.size();
-    return {};
+// --- on the disk thread
+
+/// The segment that the next batch goes to. Those before it are finished.
+Result<LogImpl::Part*> LogImpl::part_for(Group& group, const Pending& record) {
+  auto fits = [&](uint64_t end) {
+    return end + kBatchRoom + batch_room(record.block.size()) <= options_.segment_bytes || end <= kRecordsOffset;
   };
-  for (auto& [header, block] : part.records) {
-    header.payload_crc = crc32c(block.view());
-    encode(header, seed, buffer_at + buffer.size(), buffer);
-    if (block.size() >= kWriteSize) {
-      PH_TRY(write_out(buffer));
-      PH_TRY(write_out(block.view()));
-      buffer.clear();
-      continue;
-    }
-    buffer.append(block.view());
-    if (buffer.size() < kWriteSize) continue;
-    PH_TRY(write_out(buffer));
-    buffer.clear();
+  if (!group.parts.empty() && fits(group.parts.back().end)) return &group.parts.back();
+  if (!group.parts.empty()) PH_TRY(finish(group.parts.back()));
+  const bool first = group.parts.empty();
+  Part& part = group.parts.emplace_back();
+  if (first && group.active && fits(group.end.offset)) {
+    part.segment = group.end.segment;
+    part.offset = part.end = group.end.offset;
+    part.file = group.active;
+    return &part;
   }
-  if (!buffer.empty()) PH_TRY(write_out(buffer));
+  part.segment = record.sequence;
+  part.is_new = true;
+  part.begins = group.end.end;
+  part.offset = part.end = kRecordsOffset;
+  part.buffer = encode(SegmentHeader{group.end.epoch, record.sequence, group.end.end, group.end.events,
+                                     group.records.front().accepted_at});
+  PH_ASSIGN(part.file, files_.open(path(part.segment), port::OpenMode::write_new));
+  return &part;
+}
+
+/// One batch of the group's records from `from` on: as many as it and the segment take. Gives their number.
+size_t LogImpl::encode_into(Part& part, Group& group, size_t from) {
+  std::vector<BatchInput> batch;
+  uint64_t bytes = kBatchRoom;
+  for (size_t i = from; i < group.records.size(); ++i) {
+    const Pending& p = group.records[i];
+    bytes += batch_room(p.block.size());
+    if (i > from && (bytes > kBatchTarget || part.end + bytes > options_.segment_bytes)) break;
+    batch.push_back({p.events, p.accepted_at, p.block.view()});
+  }
+  const Pending& first = group.records[from];
+  if (part.marks.empty() || part.end >= part.marks.back().offset + SegmentReader::kReadSize)
+    part.marks.push_back({first.sequence, part.end, group.end.events});
+  const auto skipped = static_cast<uint32_t>(std::min<uint64_t>(first.sequence - group.end.end, UINT32_MAX));
+  const size_t before = part.buffer.size();
+  encode_batch(batch, {part.end, first.sequence, skipped, group.end.events}, {group.end.epoch, part.segment},
+               part.buffer);
+  part.end += part.buffer.size() - before;
+  for (const BatchInput& b : batch) group.end.events += b.events;
+  group.end.segment = part.segment;
+  group.end.offset = part.end;
+  group.end.end = first.sequence + batch.size();
+  return batch.size();
+}
+
+Result<> LogImpl::write_out(Part& part) {
+  if (part.buffer.empty()) return {};
+  PH_TRY(part.file->write_at(part.end - part.buffer.size(), part.buffer));
+  part.buffer.clear();
+  return {};
+}
+
+Result<> LogImpl::finish(Part& part) {
+  PH_TRY(write_out(part));
   PH_TRY(part.file->sync());
   if (part.is_new) PH_TRY(files_.sync_directory(options_.directory));
   return {};
+}
+
+Result<> LogImpl::write_group(Group& group) {
+  for (size_t at = 0; at < group.records.size();) {
+    PH_ASSIGN(Part* const part, part_for(group, group.records[at]));
+    at += encode_into(*part, group, at);
+    if (part->buffer.size() >= kWriteSize) PH_TRY(write_out(*part));
+  }
+  return group.parts.empty() ? Result<>() : finish(group.parts.back());
 }
 
 Result<> LogImpl::flush() {
   Group& group = *group_;
   group.touched = true;
   group.cleaned = clean_leftovers(files_, options_.directory, group.leftovers).has_value();
-  for (Part& part : group.parts) {
-    auto written = write_part(part);
-    if (written) continue;
-    undo_parts(group.parts);
-    return written;
-  }
-  return {};
+  auto written = write_group(group);
+  if (!written) undo_parts(group.parts);
+  return written;
+}
+
+void LogImpl::add_flushed(port::WriteBatch& entries) {
+  if (!group_->records.empty()) entries.put(key("end"), encode(group_->end));
 }
 
 // Disk thread. No entry of the group reaches the store, so its bytes can go at once; on a full disk they must. That it
@@ -188,7 +195,7 @@ void LogImpl::finished(const Result<>& outcome) {
     return;
   }
   auto group = std::move(group_);
-  if (group->parts.empty()) return;
+  if (group->records.empty()) return;
   if (!outcome) {
     log_error("spool_write_failed", {{"spool", options_.name}, {"error", outcome.error().to_string()}});
     if (!group->touched) return;
@@ -207,7 +214,7 @@ void LogImpl::finished(const Result<>& outcome) {
   leftovers_naming_.clear();
   for (Part& part : group->parts) {
     auto [it, fresh] = segments_.try_emplace(part.segment);
-    if (fresh) it->second = {0, end_byte_, part.header.begins, {}};
+    if (fresh) it->second = {0, end_byte_, part.begins, {}};
     it->second.bytes = part.end;
     end_byte_ = it->second.base + part.end;
     for (const Mark& m : part.marks) it->second.mark(m);

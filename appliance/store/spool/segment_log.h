@@ -1,6 +1,6 @@
 // SegmentLog: the spool of one route: append-only segments of records, group commit, any number of cursors.
-// The format stands, byte by byte, at the head of segment_format.h. Owned by the event plane's loop; flush() runs on
-// the disk thread. Guarantees (amendments 3, 12, 19):
+// The format stands, byte by byte, at the heads of segment_format.h and segment_batch.h. Owned by the event plane's
+// loop; flush() runs on the disk thread. Guarantees (amendments 3, 12, 19):
 //   - a reader never sees past the durable end; a sequence is never used twice, also across an empty log and restarts;
 //   - what a crash left behind the durable end is cut; below it nothing is ever cut: a damaged record is quarantined
 //     with its bytes, counted, alarmed, and read as a gap;
@@ -40,6 +40,7 @@ struct Record {
   uint64_t events_before = 0;  // events in everything before it, since the log was made
   WallTime accepted_at{};
   Slice block;            // encoded block; a gap block (topic "damaged") where the record was damaged
+  uint64_t bytes = 0;     // that it takes on disk; 0 of what is damaged
   uint64_t end_byte = 0;  // SegmentLog::end_byte() as it was when this record was the last one
   bool damaged = false;
 };

@@ -42,6 +42,7 @@ class LogImpl final : public SegmentLog {
   void begin(port::WriteBatch& entries) override;
   commit::Growth growth() const override;
   Result<> flush() override;
+  void add_flushed(port::WriteBatch& entries) override;
   void finished(const Result<>& outcome) override;
 
   // SegmentLog
@@ -82,23 +83,28 @@ class LogImpl final : public SegmentLog {
   struct Part {
     uint64_t segment = 0;
     bool is_new = false;
-    SegmentHeader header;  // of a new one
-    uint64_t offset = 0;   // where it begins to write records
-    uint64_t end = 0;
-    std::vector<std::pair<RecordHeader, Slice>> records;
+    uint64_t begins = 0;  // of a new one, as in its header
+    uint64_t offset = 0;  // where it begins to write records
+    uint64_t end = 0;     // behind the last one
     std::vector<Mark> marks;
     std::shared_ptr<port::File> file;
+    std::string buffer;  // not written yet; it ends at `end`
   };
   struct Group {
+    std::vector<Pending> records;
     std::vector<Part> parts;
-    DurableEnd end;
+    DurableEnd end;                          // before it; as flush() goes on, behind what it has encoded
+    std::shared_ptr<port::File> active;      // active_ when it began
     std::map<uint64_t, uint64_t> leftovers;  // to clean up: segment -> acknowledged bytes, 0 = the whole file
     bool cleaned = false;
     bool touched = false;  // flush() was called
   };
 
-  Part& part_for(Group& group, uint64_t sequence, uint64_t bytes);
-  Result<> write_part(Part& part);
+  Result<Part*> part_for(Group& group, const Pending& record);
+  size_t encode_into(Part& part, Group& group, size_t from);
+  Result<> write_group(Group& group);
+  Result<> write_out(Part& part);
+  Result<> finish(Part& part);
   void undo_parts(std::vector<Part>& parts);
   void name_leftovers(port::WriteBatch& entries, Group& group);
   void retire_released();

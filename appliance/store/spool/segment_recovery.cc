@@ -136,7 +136,9 @@ class Recovery {
       PH_TRY(file->sync());  // behind it records may go on in another segment
       out_.segments.back().bytes = end.offset;
     }
-    bool ours = opened.header.header && !opened.header.damaged && opened.header.header->epoch == end.epoch;
+    const auto& header = opened.header.header;
+    // What an older version began is only read: it could not tell what stands behind its own records.
+    bool ours = header && !opened.header.damaged && header->epoch == end.epoch && header->version == kSegmentVersion;
     if (ours && end.offset < options_.segment_bytes) out_.active = std::move(file);
     return {};
   }
@@ -155,6 +157,9 @@ class Recovery {
     if (out_.end.segment != 0) {
       PH_ASSIGN(auto file, files_.open(path(out_.end.segment), port::OpenMode::write_create));
       PH_TRY(file->truncate(out_.end.offset));
+      if (torn_foot_)
+        PH_TRY(
+            file->write_at(torn_foot_->head.foot_at(), encode_batch_foot(torn_foot_->head, torn_foot_->index, seed_)));
       PH_TRY(file->sync());
       out_.segments.back().bytes = out_.end.offset;
       log_error("spool_rebuilt", {{"spool", options_.name},
@@ -170,7 +175,8 @@ class Recovery {
     if (opened.header.all_zero) return files_.unlink(path(s.first));  // preallocated, never written
     out_.segments.push_back(s);
     if (!opened.header.header) return {};  // without its epoch no record can be told from noise
-    SegmentReader reader(*opened.file, {opened.header.header->epoch, s.first}, kRecordsOffset, opened.size);
+    const RecordSeed seed{opened.header.header->epoch, s.first};
+    SegmentReader reader(*opened.file, seed, kRecordsOffset, opened.size);
     reader.tolerate_read_errors();
     for (;;) {
       PH_ASSIGN(auto item, reader.next());
@@ -183,6 +189,9 @@ class Recovery {
       out_.end.end = item.header.sequence + 1;
       out_.end.next = std::max(out_.end.next, out_.end.end);
       out_.end.events = item.header.events_after();
+      // All records of its batch are there, the foot is not: it is put there again.
+      torn_foot_ = out_.end.offset > opened.size ? reader.mended() : std::nullopt;
+      seed_ = seed;
     }
   }
 
@@ -205,6 +214,8 @@ class Recovery {
   Random& random_;
   std::string prefix_;
   Recovered out_;
+  std::optional<BatchFoot> torn_foot_;  // of the last segment that rebuild() found records in
+  RecordSeed seed_;                     // of it
 };
 
 }  // namespace

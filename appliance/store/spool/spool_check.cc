@@ -55,7 +55,13 @@ class Checker {
   Result<SpoolReport> run() {
     report_.end = known_.end;
     report_.floor = known_.floor;
-    for (const auto& s : known_.segments) PH_TRY(walk(s));
+    for (size_t i = 0; i < known_.segments.size(); ++i) {
+      bound_ = known_.end ? known_.end->end : UINT64_MAX;
+      bool following = false;
+      for (size_t next = i + 1; next < known_.segments.size() && !following; ++next)
+        following = takes_over(known_.segments[next].first);
+      PH_TRY(walk(known_.segments[i]));
+    }
     if (known_.end && !started_) begin_at(known_.end->end, known_.end->events);
     if (known_.end && position_ < known_.end->end) {
       // Up to the offset that the store knows, so that appending may go on behind it.
@@ -63,7 +69,9 @@ class Checker {
       if (until > open_end_.offset + open_end_.bytes) open_end_.bytes = until - open_end_.offset;
       lost(known_.end->end, known_.end->events);
     } else if (!known_.end && open_end_.bytes > 0) {
-      report_.unacknowledged_bytes += open_end_.bytes;
+      const Recovered::Segment& newest = known_.segments.back();
+      report_.unacknowledged_bytes +=
+          std::min(open_end_.bytes, newest.bytes - std::min(newest.bytes, open_end_.offset));
       if (!report_.segments.empty()) report_.segments.back().note = "torn tail";
     }
     return std::move(report_);
@@ -76,6 +84,15 @@ class Checker {
     uint64_t bytes = 0;
     std::string reason;
   };
+
+  /// Where a segment takes over, nothing counts in the one before it. False: it is empty, and takes over nowhere.
+  bool takes_over(uint64_t segment) {
+    auto opened = open_segment(place_.files, path_of(place_, segment));
+    if (opened && opened->header.all_zero && !known_.end) return false;
+    const bool told = opened && opened->header.header;
+    bound_ = std::min(bound_, told ? opened->header.header->begins : segment);
+    return true;
+  }
 
   /// How much of a segment's file counts; 0: nothing.
   uint64_t limit_of(const Recovered::Segment& s, SegmentReport& report) {
@@ -109,7 +126,10 @@ class Checker {
       report.damage.push_back({s.first, 0, std::min<uint64_t>(limit, kRecordsOffset), s.first, s.first, 0, 0,
                                header ? "segment header, one copy" : "segment header"});
     if (header) epoch_ = header->epoch;
-    if (!started_) begin_at(header ? header->begins : s.first, header ? header->events_before : 0);
+    if (!started_ && header) begin_at(header->begins, header->events_before);
+    if (!started_) PH_TRY(begin_at_first(*opened.file, s.first, limit));
+    // What is lost before this segment is a gap of that one: there nothing counts from where this one takes over.
+    if (header && header->begins > position_) lost(header->begins, header->events_before);
     SegmentReport& own = report_.segments.back();
     own.begins = std::min(position_, s.first);
     own.events_before = events_;
@@ -117,13 +137,34 @@ class Checker {
     SegmentReader reader(*opened.file, {own.epoch, s.first}, kRecordsOffset, limit);
     reader.tolerate_read_errors();
     if (open_end_.segment == 0) open_end_ = {s.first, kRecordsOffset, 0, "records missing"};
-    for (;;) {
+    for (bool any = false;; any = true) {
       PH_ASSIGN(auto item, reader.next());
+      if (item.what == SegmentReader::What::end && !any) {
+        const bool newest = !known_.end && s.first == known_.segments.back().first;
+        if (!header && !newest) {
+          lost(s.first, events_);
+          report_.segments.back().begins = s.first;
+        }
+        open_end_ = {s.first, kRecordsOffset, 0, "records missing"};
+      }
       if (item.what == SegmentReader::What::end) break;
       take(s.first, item, report_.segments.back());
     }
     report_.segments.back().last = std::max(position_, s.first);
     return {};
+  }
+
+  /// Its header cannot be read: what the first record in it tells.
+  Result<> begin_at_first(port::File& file, uint64_t segment, uint64_t limit) {
+    SegmentReader reader(file, {known_.end ? known_.end->epoch : epoch_, segment}, kRecordsOffset, limit);
+    reader.tolerate_read_errors();
+    for (;;) {
+      PH_ASSIGN(auto item, reader.next(UINT64_MAX));
+      if (item.what == SegmentReader::What::damaged_bytes) continue;
+      const bool told = item.what != SegmentReader::What::end;
+      begin_at(told ? std::min(segment, item.header.covers_from()) : segment, told ? item.header.events_before : 0);
+      return {};
+    }
   }
 
   /// Older segments than the first one here are gone: rightly so up to the floor.
@@ -133,8 +174,9 @@ class Checker {
     events_ = events;
     if (!place_.store || known_.floor >= begins || contains(known_.released, known_.floor, begins)) return;
     SegmentReport missing;
-    missing.file = segment_name(begins - 1);  // where repair puts a gap record
-    missing.first = begins - 1;
+    // Where repair puts a gap record. What is behind the end's segment would not count.
+    missing.first = known_.end && known_.end->segment != 0 ? std::min(begins - 1, known_.end->segment) : begins - 1;
+    missing.file = segment_name(missing.first);
     missing.last = begins;
     missing.begins = known_.floor;
     // Nothing precedes the first sequence; what precedes a later floor only the targets' cursors know.
@@ -142,13 +184,20 @@ class Checker {
     missing.events_before = events - lost_events;
     missing.epoch = known_.end ? known_.end->epoch : epoch_;
     missing.note = "missing";
-    missing.damage.push_back({begins - 1, kRecordsOffset, 0, known_.floor, begins, lost_events, events - lost_events,
+    missing.damage.push_back({missing.first, kRecordsOffset, 0, known_.floor, begins, lost_events, events - lost_events,
                               "segment files missing"});
     report_.segments.insert(report_.segments.begin(), std::move(missing));
   }
 
   void take(uint64_t segment, const SegmentReader::Item& item, SegmentReport& report) {
     const RecordHeader& h = item.header;
+    if (item.what != SegmentReader::What::damaged_bytes && h.covers_from() >= bound_) return;
+    // Its first record tells what its header did.
+    if (item.what != SegmentReader::What::damaged_bytes && h.covers_from() <= segment && h.sequence >= segment) {
+      report.begins = h.covers_from();
+      report.events_before = h.events_before;
+    }
+    note_end(segment, item, report);
     if (item.what == SegmentReader::What::damaged_bytes) {
       open_end_ = {segment, item.offset, item.bytes, item.zeros ? "zeros" : "no record header"};
       return;
@@ -160,7 +209,7 @@ class Checker {
       if (item.what == SegmentReader::What::damaged_record) {
         open_end_ = {segment, item.offset, item.bytes, "checksum"};
         // What runs to the limit is a torn tail if nothing says that it was acknowledged.
-        if (known_.end || segment != known_.segments.back().first || item.bytes == kRecordHeaderSize + h.size) {
+        if (known_.end || segment != known_.segments.back().first || !item.torn) {
           lost(h.sequence + 1, h.events_after());
         } else {
           return;
@@ -177,12 +226,25 @@ class Checker {
     open_end_ = {segment, item.offset + item.bytes, 0, "records missing"};
   }
 
+  /// A head or a foot that is not whole costs no record, and is damage all the same. Not where a torn batch ends.
+  void note_end(uint64_t segment, const SegmentReader::Item& item, SegmentReport& report) {
+    if (!item.damaged_end || item.batch_last >= bound_) return;
+    const auto [offset, bytes] = *item.damaged_end;
+    if (!known_.end && segment == known_.segments.back().first && offset + bytes > report.bytes) return;
+    report.damage.push_back({segment, offset, bytes, position_, position_, 0, events_, "head or foot of a batch"});
+  }
+
   void lost(uint64_t until, uint64_t events_after) {
+    if (until <= position_) return;
     uint64_t events = events_after > events_ ? events_after - events_ : 0;
     Damage d{open_end_.segment, open_end_.offset, open_end_.bytes, position_, until, events, events_, open_end_.reason};
     bool on_purpose = contains(known_.released, position_, until);
     for (auto& s : report_.segments)
       if (s.first == d.segment && !on_purpose) {
+        if (d.first < s.begins) {
+          s.begins = d.first;
+          s.events_before = d.events_before;
+        }
         s.damage.push_back(std::move(d));
         break;
       }
@@ -197,7 +259,8 @@ class Checker {
   uint64_t position_ = kFirstSequence;
   uint64_t events_ = 0;
   uint64_t epoch_ = 1;
-  Place open_end_;  // damaged bytes, or the end of what was read, before the next record
+  uint64_t bound_ = UINT64_MAX;  // records from here on are in a later segment, or not acknowledged
+  Place open_end_;               // damaged bytes, or the end of what was read, before the next record
 };
 
 /// Replaces one segment by a copy whose damaged places are gap records.
@@ -266,9 +329,32 @@ class SegmentRepair {
     for (uint64_t at = 0; at < size_; at += kPiece)
       PH_TRY(to->write_at(at, read(at, std::min<uint64_t>(kPiece, size_ - at))));
     PH_TRY(to->write_at(0, encode(header_)));
+    PH_TRY(mend_batches(*to));
     for (const Damage& d : report_.damage)
-      if (d.last > d.first) PH_TRY(write_gap(*to, d));
+      if (d.last > d.first && !mended(d)) PH_TRY(write_gap(*to, d));
     return to->sync();
+  }
+
+  /// Batches that can be read get whole ends, whose index calls gaps what is lost.
+  Result<> mend_batches(port::File& to) {
+    if (!from_) return {};
+    const RecordSeed seed{header_.epoch, report_.first};
+    SegmentReader reader(*from_, seed, kRecordsOffset, size_);
+    reader.tolerate_read_errors();
+    for (;;) {
+      PH_ASSIGN(auto item, reader.next(UINT64_MAX));
+      if (item.what == SegmentReader::What::end) return {};
+      if (item.header.sequence != item.batch_last) continue;
+      auto batch = reader.mended();
+      if (!batch) continue;
+      PH_TRY(to.write_at(batch->head.offset, encode_batch_head(batch->head, seed)));
+      PH_TRY(to.write_at(batch->head.foot_at(), encode_batch_foot(batch->head, batch->index, seed)));
+      mended_.emplace_back(batch->head.offset, batch->head.end());
+    }
+  }
+
+  bool mended(const Damage& d) const {
+    return std::ranges::any_of(mended_, [&](const auto& m) { return d.offset >= m.first && d.offset < m.second; });
   }
 
   Result<> write_gap(port::File& to, const Damage& d) {
@@ -300,6 +386,7 @@ class SegmentRepair {
   std::unique_ptr<port::File> from_;
   uint64_t size_ = 0;
   SegmentHeader header_;
+  std::vector<std::pair<uint64_t, uint64_t>> mended_;  // offsets of batches
   uint64_t kept_ = 0;
 };
 

@@ -2,9 +2,11 @@
 // log. With the store at hand they know where acknowledged data ends; without it, what stands behind the last whole
 // record of the newest segment counts as a torn tail, not as damage.
 //
-// Repair changes no offset and no sequence: a damaged place is overwritten by one gap record (segment_format.h) of the
-// same length, which reads as a gap with the events that were lost. What is missing at the end of a file is put there
-// as a gap record too. The bytes that stood there are kept in <segment>.quarantine, a run of entries, little-endian:
+// Repair changes no offset and no sequence. Of a batch that can be read from one of its ends both ends are written
+// anew, and the index calls a gap what is lost; any other damaged place is overwritten by one gap record
+// (segment_format.h) of the same length, which reads as a gap with the events that were lost. What is missing at the
+// end of a file is put there as a gap record too. The bytes that stood there are kept in <segment>.quarantine, a run of
+// entries, little-endian:
 //   0  8  magic "PHQUAR1\n"
 //   8  8  offset in the segment
 //  16  8  length
