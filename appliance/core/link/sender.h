@@ -171,8 +171,8 @@ struct Renew {
   SourceIndex source;
   StreamId stream;
 };
-/// Receivers hold the stream, and nothing from `from` on is anywhere but here. A source that can read it again takes it
-/// back: then say taken_back(). It hands out no more of it until Released.
+/// Receivers hold the stream, and nothing from `from` on is anywhere but here. If it is still_parked(), a source that can
+/// read it again takes it back: then say taken_back(). It hands out no more of it until Released.
 struct Parked {
   SourceIndex source;
   StreamId stream;
@@ -236,7 +236,9 @@ class Sender {
   /// What ReroutedUnasked told of the stream is on disk.
   virtual void counted(SourceIndex source, StreamId stream, Instant now) = 0;
 
-  /// The source took back what Parked named: at once, before any other input.
+  /// Whether what Parked named is still here alone: frames may have come since. If not, it may be offered anew.
+  virtual bool still_parked(StreamId stream, uint64_t from) = 0;
+  /// The source took back what Parked named, and still_parked() said yes: at once, before any other input.
   virtual void taken_back(StreamId stream, uint64_t from, Instant now) = 0;
 
   /// What Own asked for is on disk.

@@ -148,10 +148,22 @@ void SenderCore::release(SenderQueue& s) {
   if (std::exchange(s.taken_back, false)) effects_.emplace_back(effect::Released{s.source, s.id});
 }
 
+bool SenderCore::still_parked(StreamId stream, uint64_t from) {
+  SenderQueue* s = find(stream);
+  if (!s || s->parked_from != from) return false;  // released meanwhile, or offered with another beginning
+  const auto begin = s->batches.lower_bound(from);
+  const bool at_batch = begin == s->batches.end() ? s->next == from : begin->first == from;
+  const bool here = at_batch && std::all_of(begin, s->batches.end(), [](const auto& b) {
+                      return b.second.pending && b.second.maybe.empty() && b.second.rejected_events == 0;
+                    });
+  if (!here) s->parked_from.reset();
+  return here;
+}
+
 void SenderCore::taken_back(StreamId stream, uint64_t from, Instant now) {
   now_ = now;
   SenderQueue* s = find(stream);
-  if (!s || s->parked_from != from) return;
+  PH_ASSERT(s && s->parked_from == from, "what is taken back was asked for");
   s->taken_back = true;
   for (auto it = s->batches.lower_bound(from); it != s->batches.end(); it = s->batches.erase(it)) {
     Flying& b = it->second;

@@ -194,6 +194,7 @@ class SenderCore final : public Sender {
   void progressed(ReceiverIndex receiver, Instant now) override;
   void durable(SourceIndex source, StreamId stream, ReceiverIndex receiver, Instant now) override;
   void counted(SourceIndex source, StreamId stream, Instant now) override;
+  bool still_parked(StreamId stream, uint64_t from) override;
   void taken_back(StreamId stream, uint64_t from, Instant now) override;
   void owned(SourceIndex source, StreamId stream, uint64_t first, uint64_t attempt, Instant now) override;
   void stored(SourceIndex source, StreamId stream, uint64_t settled, Instant now) override;

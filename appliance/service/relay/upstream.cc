@@ -332,7 +332,8 @@ void Upstream::apply(link::SenderEffect& effect) {
                                soon();
                              });
   } else if (auto* p = std::get_if<fx::Parked>(&effect)) {
-    if (sources_[p->source]->take_back(p->stream, p->from)) sender_->taken_back(p->stream, p->from, loop_.now());
+    if (sender_->still_parked(p->stream, p->from) && sources_[p->source]->take_back(p->stream, p->from))
+      sender_->taken_back(p->stream, p->from, loop_.now());
   } else if (auto* b = std::get_if<fx::Released>(&effect)) {
     sources_[b->source]->resume(b->stream);
   } else if (std::holds_alternative<fx::Wanted>(effect)) {
