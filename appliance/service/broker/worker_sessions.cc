@@ -48,6 +48,10 @@ void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& conne
   } else if (!connect.clean_start) {
     opening.expiry = static_cast<uint32_t>(options_.v3_session_expiry / 1s);
   }
+  if (opening.expiry > 0 && durable_ && durable_->far_behind()) {  // each would leave a will's size there, say
+    context_.counters.connects_shed.add();
+    return connection.channel().refuse(mqtt::ReasonCode::server_busy);
+  }
   if (connect.will)
     opening.will = session::SessionWill{will_message(*connect.will), connect.will->properties.will_delay.value_or(0)};
 
