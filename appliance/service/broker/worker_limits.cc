@@ -9,7 +9,8 @@ namespace ph::broker {
 void Worker::on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes, bool changed) {
   // Most wait for the disk by themselves; not who sends retained messages at QoS 0, or where nobody waits (lazy). Who
   // only listens is not to lose its connection because nobody answers its pings.
-  if (durable_ && (messages > 0 || changed) && durable_->behind() && connection.channel().open() && !connection.channel().held_back()) {
+  if (durable_ && (messages > 0 || changed) && durable_->behind() && connection.channel().open() &&
+      !connection.channel().held_back()) {
     context_.counters.limit(session::Limit::journal);
     hold_back(connection);
   }
