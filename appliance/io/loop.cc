@@ -240,15 +240,15 @@ void LoopState::drain_mailbox() {
 /// Between the parts of a round new input is looked for, and its messages reach those that are still to be written: the
 /// more there is to do, the more goes into one call of the kernel's, which costs more than all that we do for a
 /// message. Nobody waits longer for it, as the round is done no later.
-void LoopState::write_dirty(bool whole_round) {
+void LoopState::write_dirty(bool everything) {
   // What handlers of this phase send is for the next turn, so that a turn ends.
   writing_.swap(answers_);
-  if (round_left_ == 0) {
+  if (everything || round_left_ == 0) {
     round_left_ = dirty_.size() - next_dirty_;
     round_share_ = (round_left_ + kTurnsPerRound - 1) / kTurnsPerRound;
     round_read_before_ = counters.bytes_read.value();
   }
-  whole_round = whole_round || counters.bytes_read.value() - round_read_before_ > kReadPerRound;
+  const bool whole_round = everything || counters.bytes_read.value() - round_read_before_ > kReadPerRound;
   const size_t end = next_dirty_ + (whole_round ? round_left_ : std::min(round_left_, round_share_));
   round_left_ -= end - next_dirty_;
   asio_stale_ = asio_stale_ || !writing_.empty() || next_dirty_ < end;

@@ -42,7 +42,8 @@ struct LoopState {
 
   /// One turn. Waits for the first event unless there is something to do without one.
   void turn();
-  void write_dirty(bool whole_round = false);
+  /// `everything`: all that waits, not a part of a round.
+  void write_dirty(bool everything = false);
   /// From any thread: a task of its own turn.
   void post(port::Task task);
   /// From the loop's thread: a handler of Asio's that the next turn runs.

@@ -80,6 +80,40 @@ TEST(Loop, stop_before_run_is_not_forgotten) {
   loop.run();
 }
 
+TEST(Loop, stop_hands_on_what_was_sent_while_a_round_of_writes_was_under_way) {
+  IoLoop client;
+  std::vector<std::unique_ptr<Recorder>> there;
+  {
+    IoLoop loop;
+    Server server(loop);
+    for (int i = 0; i < 16; ++i) {
+      auto& r = there.emplace_back(std::make_unique<Recorder>());
+      r->connection = client.connect(server.at(), {}, *r);
+    }
+    for (int turn = 0; turn < 10'000 && server.clients.size() < there.size(); ++turn) {
+      client.run_until([] { return true; }, 1ms);
+      client.run_until([n = 0]() mutable { return ++n > 1; }, 5ms);
+      loop.run_until([n = 0]() mutable { return ++n > 2; }, 5ms);
+    }
+    ASSERT_EQ(server.clients.size(), there.size());
+    const auto say = [&](size_t from, size_t to) {
+      for (size_t i = from; i < to; ++i) server.clients[i]->connection->send(Slice("last word"));
+    };
+    loop.post([&] {
+      say(0, 8);
+      loop.post([&] {  // a turn later: the round of the first eight has begun
+        say(8, 16);
+        loop.stop();
+      });
+    });
+    loop.run();
+    server.clients.clear();
+  }
+  for (auto& r : there)
+    EXPECT_TRUE(client.run_until([&] { return r->data == "last word"; }, 10s));
+  there.clear();
+}
+
 TEST(Loop, destroys_what_was_posted_and_never_run) {
   auto owned = std::make_shared<int>(1);
   {

@@ -21,11 +21,12 @@ port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   }
   session::Counters& counters = worker_.context().counters;
   const uint64_t before = counters.messages_in.get();
+  const uint64_t changes = worker_.durable_changes();
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   counters.bytes_in.add(consumed.bytes);
   if (client && client->offer) worker_.continue_offer(*client);  // acks may have made room
   if (client && client->parked) worker_.unpark(*client);
-  worker_.on_received(*this, counters.messages_in.get() - before, consumed.bytes);
+  worker_.on_received(*this, counters.messages_in.get() - before, consumed.bytes, worker_.durable_changes() != changes);
   return {consumed.bytes, consumed.wanted};
 }
 
@@ -82,8 +83,9 @@ bool ClientConnection::ready_for(const mqtt::Subscribe& subscribe) {
 void ClientConnection::go_on() {
   session::Counters& counters = worker_.context().counters;
   const uint64_t before = counters.messages_in.get();
+  const uint64_t changes = worker_.durable_changes();
   channel_.go_on(worker_.loop().now());
-  worker_.on_received(*this, counters.messages_in.get() - before, 0);
+  worker_.on_received(*this, counters.messages_in.get() - before, 0, worker_.durable_changes() != changes);
 }
 
 void ClientConnection::on_subscribe(const mqtt::Subscribe& subscribe) {

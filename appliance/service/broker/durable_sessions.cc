@@ -21,11 +21,13 @@ std::string got_key(const session::Origin& origin, uint64_t uid, const session::
 }  // namespace
 
 void DurableSessions::put(std::string key, std::string value) {
+  ++changes_;
   batch_.entries.put(std::move(key), std::move(value));
   mark_dirty();
 }
 
 void DurableSessions::erase(std::string key) {
+  ++changes_;
   batch_.entries.remove(std::move(key));
   mark_dirty();
 }
@@ -124,6 +126,7 @@ void DurableSessions::inbound(uint64_t uid, uint16_t packet_id, bool awaits) {
 
 void DurableSessions::touch(session::Session& session) {
   if (std::exchange(session.marks.touched, true)) return;
+  ++changes_;
   touched_.push_back(&session);
   mark_dirty();
 }

@@ -70,6 +70,9 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   /// Whether clients have to wait for the disk at all.
   bool waits() const { return journal_.durability() == Durability::fsync; }
   bool behind() const { return journal_.behind(); }
+  bool far_behind() const { return journal_.far_behind(); }
+  /// Records changed so far: tells whether a client's packets cost the disk anything.
+  uint64_t changes() const { return changes_; }
   /// Entries added so far: tells whether a fan-out reached a durable session here.
   uint64_t added() const { return added_; }
   /// Runs `then` when the turn is durable; at once if it is, or if nobody waits.
@@ -104,6 +107,7 @@ class DurableSessions final : public session::Keeper, public session::MessageNum
   uint64_t turn_ = 1;
   uint64_t durable_ = 0;
   uint64_t added_ = 0;
+  uint64_t changes_ = 0;
   std::vector<session::Session*> touched_;
   std::deque<std::pair<uint64_t, session::Session*>> waking_;  // by turn
   std::deque<std::pair<uint64_t, port::Task>> waiting_;        // by turn

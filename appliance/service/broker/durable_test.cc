@@ -503,6 +503,10 @@ void expect_held_back(Durability durability, const std::string& publish) {
   rig.run();
   rig.disk().hold();
   MqttClient& p = rig.connect("id=p");
+  MqttClient& listener = rig.connect("id=l");
+  listener.send("subscribe id=1 filter=other:0");
+  rig.run();
+  listener.take();
   const std::string payload(50 * 1024, 'x');
   for (int i = 0; i < kMany; ++i) {
     p.send("publish topic=t/" + std::to_string(i) + publish + " payload=" + payload);
@@ -512,6 +516,12 @@ void expect_held_back(Durability durability, const std::string& publish) {
   EXPECT_GT(rig.journal().stats().waiting_bytes, limits::kJournalBytesMax);
   EXPECT_LT(rig.journal().stats().waiting_bytes, limits::kJournalBytesMax * 5 / 4);
   EXPECT_EQ(rig.broker().stats().limits[static_cast<size_t>(session::Limit::journal)], 1U) << "waits, and says so";
+  for (int i = 0; i < 2; ++i) {
+    listener.send("pingreq");
+    rig.run();
+    EXPECT_THAT(listener.take(), testing::ElementsAre("pingresp")) << "the disk is nothing to who only listens";
+  }
+  EXPECT_EQ(rig.broker().stats().limits[static_cast<size_t>(session::Limit::journal)], 1U);
   rig.disk().release();
   for (int i = 0; i < 20; ++i) rig.advance(100ms);
   EXPECT_EQ(rig.broker().stats().messages_in, kMany) << "nothing of it is lost";
@@ -524,6 +534,26 @@ TEST(DurableLazy, who_sends_more_than_the_disk_takes_is_not_read_from) {
 
 TEST(DurableSessions, retained_messages_that_nobody_waits_for_are_not_piled_up_either) {
   expect_held_back(Durability::fsync, " qos=0 retain=1");
+}
+
+/// The disk takes nothing, and a client comes back again and again with something to write down.
+TEST(DurableSessions, clients_that_come_over_and_over_do_not_pile_up_what_the_disk_does_not_take) {
+  constexpr int kMany = 1'900;
+  DurableRig rig(2);
+  rig.connect(std::string("id=s") + kKept + " will_delay=900 will=w:" + std::string(60 * 1024, 'x'));
+  rig.run();
+  rig.disk().hold();
+  for (int i = 0; i < kMany; ++i) {
+    MqttClient& c = rig.connect(std::string("id=s") + kKept + " will_delay=900 will=w:" + std::string(60 * 1024, 'x'));
+    c.drop();
+    rig.run();
+  }
+  EXPECT_LT(rig.journal().stats().waiting_bytes, limits::kJournalBytesMax * 5 / 2);
+  EXPECT_GT(rig.broker().stats().connects_shed, 0U);
+  EXPECT_THAT(rig.connect("id=other").take(), Contains(HasSubstr("success"))) << "leaves nothing on the disk";
+  rig.disk().release();
+  rig.advance(1s);
+  EXPECT_THAT(rig.connect(std::string("id=s") + kKept).take(), Contains(HasSubstr("present=1")));
 }
 
 TEST(DurableStop, an_orderly_end_writes_everything) {

@@ -117,6 +117,8 @@ class Journal {
   void submit(JournalBatch batch);
   /// More waits for the disk than may: who submits more has to be held back, lest a slow disk becomes our memory.
   bool behind() const { return waiting_bytes_.load(std::memory_order_relaxed) > limits::kJournalBytesMax; }
+  /// Much more, although those were held back: nobody comes in who would have something written down.
+  bool far_behind() const { return waiting_bytes_.load(std::memory_order_relaxed) > 2 * limits::kJournalBytesMax; }
   /// Nothing is on its way to the disk.
   bool idle() const { return waiting_.load(std::memory_order_relaxed) == 0; }
   JournalStats stats() const;

@@ -103,6 +103,8 @@ void Worker::remove(ClientConnection& connection) {
   authenticating_.erase(connection.id());
   authenticator_.cancel(connection.id());
   authorizer_.forget(connection.id());
+  // What it waits for goes on without it; a large will need not wait there, too.
+  if (const auto it = openings_.find(connection.id()); it != openings_.end()) it->second.will.reset();
   context_.counters.connections.subtract();
   loop_.post([gone = std::move(node.mapped())] {});
 }

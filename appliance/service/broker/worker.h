@@ -184,7 +184,9 @@ class Worker final : public JournalMember {
   void on_uncongested(ClientConnection& connection);
   /// Goes on with the retained messages for new subscriptions, as far as there is room for them now.
   void continue_offer(Client& client);
-  void on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes);
+  /// `changed`: so did records of durable sessions.
+  void on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes, bool changed);
+  uint64_t durable_changes() const { return durable_ ? durable_->changes() : 0; }
   void remove(ClientConnection& connection);
   void unpark(Client& client, bool all = false);
   const BrokerOptions& options() const { return options_; }

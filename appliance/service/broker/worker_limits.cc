@@ -6,9 +6,11 @@ namespace ph::broker {
 
 /// What has come is handled in any case; when it was too much, what comes next stays in the socket for a while, and TCP
 /// slows the sender down.
-void Worker::on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes) {
-  // Most wait for the disk by themselves; not who sends retained messages at QoS 0, or where nobody waits (lazy).
-  if (durable_ && durable_->behind() && connection.channel().open() && !connection.channel().held_back()) {
+void Worker::on_received(ClientConnection& connection, uint64_t messages, uint64_t bytes, bool changed) {
+  // Most wait for the disk by themselves; not who sends retained messages at QoS 0, or where nobody waits (lazy). Who
+  // only listens is not to lose its connection because nobody answers its pings.
+  if (durable_ && (messages > 0 || changed) && durable_->behind() && connection.channel().open() &&
+      !connection.channel().held_back()) {
     context_.counters.limit(session::Limit::journal);
     hold_back(connection);
   }

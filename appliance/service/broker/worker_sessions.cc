@@ -48,6 +48,10 @@ void Worker::on_connect(ClientConnection& connection, const mqtt::Connect& conne
   } else if (!connect.clean_start) {
     opening.expiry = static_cast<uint32_t>(options_.v3_session_expiry / 1s);
   }
+  if (opening.expiry > 0 && durable_ && durable_->far_behind()) {  // each would leave a will's size there, say
+    context_.counters.connects_shed.add();
+    return connection.channel().refuse(mqtt::ReasonCode::server_busy);
+  }
   if (connect.will)
     opening.will = session::SessionWill{will_message(*connect.will), connect.will->properties.will_delay.value_or(0)};
 
@@ -141,13 +145,15 @@ void Worker::open_session(uint64_t ticket, bool ended_durable) {
     client->session->detach(loop_.now());  // until attach(): a restart in between must not find it long gone
   }
   durable_->mark_dirty();
-  durable_->after(durable_->turn(), [this, ticket, opening = std::move(opening)]() mutable {
-    Client& made = *find_client(opening.client_id);
+  openings_.insert(std::move(node));  // where remove() finds it
+  durable_->after(durable_->turn(), [this, ticket] {
+    Opening waited = std::move(openings_.extract(ticket).mapped());
+    Client& made = *find_client(waited.client_id);
     auto at = connections_.find(ticket);
     if (at != connections_.end() && at->second->channel().opening())
-      return attach(std::move(opening), *at->second, made, false);
+      return attach(std::move(waited), *at->second, made, false);
     made.session->detach(loop_.now());
-    settle_claim(opening.client_id, index_);
+    settle_claim(waited.client_id, index_);
     schedule_due(made);
   });
 }
