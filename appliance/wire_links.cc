@@ -121,10 +121,12 @@ Result<> Node::open_receiver() {
   intake.route_of = [this](std::string_view category) { return routes_.of_category(category).value_or(0); };
   intake_ = std::make_unique<relay::Intake>(std::move(intake), loop_, *store_, *committer_, files_sink_.get());
   PH_TRY(intake_->load());
-  PH_ASSIGN(auto staged, spool::SegmentLog::open({.name = "@staged", .directory = settings_.node.data_dir + "/staged"},
-                                                 files_, *store_, loop_.random()));
-  staging_ = std::make_unique<relay::Staging>(std::move(staged), settings_.receiver->staging_max.value, *intake_, loop_,
-                                              *store_, *committer_, settings_.receiver->stream_ttl);
+  const uint64_t staging_max = settings_.receiver->staging_max.value;
+  spool::SegmentLogOptions log{.name = "@staged", .directory = settings_.node.data_dir + "/staged"};
+  log.segment_bytes = std::clamp<uint64_t>(staging_max / 64, 64 * 1024, limits::kSegmentBytes);
+  PH_ASSIGN(auto staged, spool::SegmentLog::open(std::move(log), files_, *store_, loop_.random()));
+  staging_ = std::make_unique<relay::Staging>(std::move(staged), staging_max, *intake_, loop_, *store_, *committer_,
+                                              settings_.receiver->stream_ttl);
   PH_TRY(staging_->load());
   open_wishes();
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));

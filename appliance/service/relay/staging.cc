@@ -96,6 +96,7 @@ Result<> Staging::load() {
   }));
   PH_TRY(std::move(good));
   log_->release_below(kept_.empty() ? log_->durable_end() : *kept_.begin());
+  for (uint64_t sequence : kept_) release_around(sequence + 1);
   sweep_->start(kSweepInterval, [this] { sweep(); });
   return {};
 }
@@ -143,8 +144,7 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
     return true;
   }
   if (!for_each_block(events.packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) return false;
-  Entries& entries = streams_[key];
-  if (entries.contains(events.attempt)) return false;
+  if (find(key, events.attempt)) return false;
   const bool full = log_->stats().bytes >= bytes_max_;
   if (full || !intake_.room()) {
     intake_.hold_for_retry(key, full ? "staging_full" : "disk_full");
@@ -153,7 +153,7 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
   }
   Slice record(encode_record(peer_site, events));
   if (record.size() > limits::kRecordMax) return false;
-  Entry& entry = entries[events.attempt];
+  Entry& entry = streams_[key][events.attempt];
   entry.range = {events.first, events.last};
   entry.heard = now_seconds();
   if (in_memory_ + record.size() <= kMemory) {
@@ -309,6 +309,15 @@ void Staging::forget(const link::StreamKey& key, uint64_t attempt) {
 void Staging::release(uint64_t sequence) {
   kept_.erase(sequence);
   log_->release_below(kept_.empty() ? log_->durable_end() : std::min(*kept_.begin(), log_->durable_end()));
+  release_around(sequence);
+}
+
+/// What is left of a sender that has gone may wait for days: it keeps its own segment, and not all that came later.
+void Staging::release_around(uint64_t sequence) {
+  if (log_->stats().segments < 2 || kept_.contains(sequence)) return;
+  const auto following = kept_.upper_bound(sequence);
+  if (following == kept_.begin()) return;  // release_below() did it
+  log_->release_range(*std::prev(following) + 1, following == kept_.end() ? log_->durable_end() : *following);
 }
 
 StagingStats Staging::stats() const {

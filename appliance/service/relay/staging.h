@@ -16,7 +16,8 @@
 // length,
 //   varint events, sized site of the peer, then the packed blocks to the end.
 //
-// Bounds: the log up to `bytes_max` (over it streams are held), copies in memory up to kMemory (then read again).
+// Bounds: the log up to `bytes_max` (over it streams are held); a batch that nobody decides on takes the room of the
+// segment that it stands in, so segments are small beside it. Copies in memory up to kMemory (then read again).
 #pragma once
 
 #include <map>
@@ -81,6 +82,7 @@ class Staging {
   std::optional<uint64_t> take_out(const link::StreamKey& key, uint64_t attempt);
   void forget(const link::StreamKey& key, uint64_t attempt);
   void release(uint64_t sequence);
+  void release_around(uint64_t sequence);
   void retry();
   int64_t now_seconds() const;
   void sweep();

@@ -40,6 +40,7 @@ struct StagingTest : testing::Test {
   std::unique_ptr<Staging> staging;
   std::shared_ptr<Client> client = std::make_shared<Client>();
   uint64_t bytes_max = 1 << 30;
+  uint64_t segment_bytes = 64 << 20;
 
   StagingTest() {
     files.make_directories("/far").value();
@@ -56,16 +57,24 @@ struct StagingTest : testing::Test {
     of.route_of = [](std::string_view) { return 0; };
     intake = std::make_unique<Intake>(std::move(of), loop, store, *committer, sink.get());
     intake->load().value();
-    auto log = spool::SegmentLog::open({.name = "@staged", .directory = "/far/staged"}, files, store, loop.random());
+    auto log = spool::SegmentLog::open({"@staged", "/far/staged", segment_bytes}, files, store, loop.random());
     staging = std::make_unique<Staging>(std::move(*log), bytes_max, *intake, loop, store, *committer);
     staging->load().value();
   }
-  void restart() {
+  void stop() {
     staging.reset();
     intake.reset();
     sink.reset();
     committer.reset();
+  }
+  void restart() {
+    stop();
     start();
+  }
+  void damage(const std::string& text) {
+    for (const std::string& path : files.paths())
+      if (std::string& bytes = files.inode(path)->bytes; path.starts_with("/far/staged/"))
+        bytes.at(bytes.find(text)) ^= 1;
   }
   void settle() {
     for (int i = 0; i < 20; ++i) loop.advance(100ms);
@@ -207,13 +216,32 @@ TEST_F(StagingTest, over_its_bound_streams_are_held) {
   EXPECT_EQ(client->holds.back(), "staging_full");
 }
 
+TEST_F(StagingTest, what_nobody_decides_on_does_not_keep_the_room_of_others) {
+  segment_bytes = 8 << 10;
+  bytes_max = 64 << 10;
+  restart();
+  stage(1, 0, "left behind\n");
+  std::string all;
+  for (uint64_t n = 0; n < 500; ++n) {
+    const std::string text = std::string(500, static_cast<char>('a' + n % 26)) + '\n';
+    stage(n + 2, 1000 + n * 501, text);
+    decide({n + 2}, {});
+    all += text;
+    if (n == 250) restart();
+  }
+  EXPECT_EQ(client->holds, std::vector<std::string>{});
+  EXPECT_EQ(lines(), all);
+  EXPECT_LE(staging->stats().bytes, 2 * segment_bytes);
+  EXPECT_EQ(staging->staged(kKey).size(), 1u);
+  restart();
+  decide({1}, {});
+  EXPECT_EQ(lines(), all + "left behind\n");
+  EXPECT_EQ(staging->stats().lost, 0u);
+}
+
 TEST_F(StagingTest, a_record_that_cannot_be_read_again_is_not_here) {
   stage(5, 0, "one\n");
-  for (const std::string& path : files.paths())
-    if (path.starts_with("/far/staged/")) {
-      std::string& bytes = files.inode(path)->bytes;
-      bytes[bytes.rfind("one")] ^= 1;
-    }
+  damage("one");
   restart();
   decide({5}, {});
   EXPECT_EQ(staging->stats().lost, 1u);
@@ -223,11 +251,7 @@ TEST_F(StagingTest, a_record_that_cannot_be_read_again_is_not_here) {
 
 TEST_F(StagingTest, a_decision_names_what_is_here_beside_what_is_not) {
   stage(5, 0, "one\n");
-  for (const std::string& path : files.paths())
-    if (path.starts_with("/far/staged/")) {
-      std::string& bytes = files.inode(path)->bytes;
-      bytes[bytes.rfind("one")] ^= 1;
-    }
+  damage("one");
   restart();
   decide({5, 5, 6}, {5, 7});  // with its last entry the stream is gone, too
   EXPECT_EQ(staging->stats().lost, 1u);
@@ -286,9 +310,9 @@ TEST_F(StagingTest, an_entry_without_a_time_is_kept_for_stream_ttl_from_the_star
   ASSERT_FALSE(older.empty());
   store.write(older, true).value();
   client.reset();
-  staging.reset();  // the node is down for a month
+  stop();
   loop.advance(std::chrono::hours(24 * 30));
-  restart();
+  start();
   for (int hour = 0; hour < 24 * 6; ++hour) loop.advance(std::chrono::hours(1));
   EXPECT_EQ(staging->staged(kKey).size(), 1u);
   for (int hour = 0; hour < 24 * 2; ++hour) loop.advance(std::chrono::hours(1));

@@ -43,6 +43,7 @@ LogSource::LogSource(LogSourceOptions options, SegmentLog& log, LogRetention& re
       retry_timer_(loop.make_timer()),
       stream_timer_(loop.make_timer()),
       ages_timer_(loop.make_timer()),
+      drops_timer_(loop.make_timer()),
       ages_(options_.keep.value_or(Duration::max())) {}
 
 LogSource::~LogSource() {
@@ -101,7 +102,7 @@ Result<> LogSource::load() {
   });
   persisted(true, state_);
   retention_.far_reported(options_.target, far_);
-  drop_surplus();  // the bound, or `keep`, may be another one than before
+  begin_drops();  // the bound, or `keep`, may be another one than before
   return {};
 }
 

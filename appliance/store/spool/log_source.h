@@ -177,6 +177,7 @@ class LogSource final : public port::EventSource {
 
   const Record* peek(uint64_t position) const;
   Drop* drop_at(uint64_t position);
+  void begin_drops();
   void drop_surplus();
   void drop_newest();
   void drop_waited(uint64_t below);
@@ -218,6 +219,7 @@ class LogSource final : public port::EventSource {
   std::unique_ptr<port::Timer> retry_timer_;
   std::unique_ptr<port::Timer> stream_timer_;
   std::unique_ptr<port::Timer> ages_timer_;
+  std::unique_ptr<port::Timer> drops_timer_;  // pending: who was sent something is being asked what he has
 
   State state_;
   StreamId stream_;

@@ -2,6 +2,9 @@
 // (amendment 20). What is in flight is never dropped. A drop is counted in memory at once, then written with cursor and
 // counters in one batch; only then is its gap block handed out, and only then do its segments go. So the sums hold
 // after any crash: an event is either still a record, or counted as dropped.
+//
+// What an earlier run had in flight may be at a receiver already, and is at the front of the queue again. So after a
+// start nothing is dropped from the front for a while: the sender takes as much as was in flight, and asks.
 #include <algorithm>
 
 #include "base/log.h"
@@ -12,13 +15,23 @@ namespace ph::spool {
 namespace {
 
 constexpr size_t kDropsMax = 64;  // more, from as many restarts, are joined after all
+constexpr Duration kAskFor = 5s;
 
 }  // namespace
 
+void LogSource::begin_drops() {
+  if (receivers_.empty()) return drop_surplus();
+  drops_timer_->start(kAskFor, [this] {
+    drop_surplus();
+    wake();
+  });
+}
+
 /// When a group became durable, and at the start.
 void LogSource::drop_surplus() {
-  if (options_.keep) look_at_ages();
-  if (options_.overflow == Overflow::drop_oldest) drop_oldest(options_.bytes_max);
+  const bool asking = drops_timer_->pending();
+  if (options_.keep && !asking) look_at_ages();
+  if (options_.overflow == Overflow::drop_oldest && !asking) drop_oldest(options_.bytes_max);
   if (options_.overflow == Overflow::drop_newest) drop_newest();
   known_end_ = log_.durable_end();
   known_end_byte_ = log_.end_byte();

@@ -37,6 +37,36 @@ TEST_F(LogSourceTest, S5_drop_oldest_gives_up_one_contiguous_range_behind_what_i
   EXPECT_FALSE(source().next(1));
 }
 
+TEST_F(LogSourceTest, what_an_earlier_run_had_in_flight_is_not_dropped_before_it_can_be_asked_for) {
+  options.overflow = Overflow::drop_oldest;
+  options.bytes_max = 8000;
+  start();
+  bool durable = false;
+  source().will_use(source().open_streams()[0].stream, "fra-1:3706", [&] { durable = true; });
+  loop.advance(1s);
+  ASSERT_TRUE(durable);
+  for (int i = 0; i < 20; ++i) {
+    append(100);
+    pull();
+  }
+  EXPECT_EQ(source().counters().dropped, 0u);
+  power_cut();
+  append(100);
+  EXPECT_EQ(source().counters().dropped, 0u);
+  std::vector<port::Batch> batches;
+  EXPECT_EQ(pull(1000, &batches), bodies(1, 2100));
+  append(3000);
+  loop.advance(10s);
+  EXPECT_GT(source().counters().dropped, 2000u) << "of what is behind it";
+  pull(1000, &batches);
+  advance_all(batches);
+  const auto c = source().counters();
+  EXPECT_EQ(c.queued, 0u);
+  EXPECT_EQ(c.delivered + c.dropped, 5100u);
+  EXPECT_LT(c.dropped, 3000u);
+  balanced();
+}
+
 TEST_F(LogSourceTest, a_dropped_range_is_handed_out_and_its_segments_go_only_once_it_is_counted_on_disk) {
   options.overflow = Overflow::drop_oldest;
   options.bytes_max = 8000;
