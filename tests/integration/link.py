@@ -109,6 +109,7 @@ class Peer:
         self.socket = socket.create_connection(("127.0.0.1", port), seconds)
         self.socket.settimeout(seconds)
         self.buffer = b""
+        self.credit = self.used = 0
 
     @classmethod
     def resumed(cls, port, node=None, seconds=10):
@@ -121,6 +122,16 @@ class Peer:
 
     def send(self, data):
         self.socket.sendall(data)
+
+    def send_events(self, *frames, also=lambda kind, body: None):
+        """EVENTS, each once there is credit for it. What comes meanwhile is shown to `also`."""
+        for data in frames:
+            while self.used >= self.credit:
+                got = self.next()
+                assert got is not None, "closed while waiting for credit"
+                also(*got)
+            self.send(data)
+            self.used += len(data)
 
     def greet(self, **more):
         self.send(hello(self.node, **more))
@@ -138,6 +149,8 @@ class Peer:
                 if len(self.buffer) >= 12 + length:
                     kind, body = self.buffer[5], self.buffer[12:12 + length]
                     self.buffer = self.buffer[12 + length:]
+                    if kind == CREDIT:
+                        self.credit = Reader(body).varint()
                     return kind, body
             try:
                 data = self.socket.recv(65536)

@@ -22,7 +22,7 @@ class Steady(threading.Thread):
         while not self.ending.is_set():
             payload = b"line %07d\n" % len(self.took)
             begun = time.monotonic()
-            self.peer.send(link.events("steady", payload, self.at, self.peer.node))
+            self.peer.send_events(link.events("steady", payload, self.at, self.peer.node))
             self.at += len(payload)
             while link.read_ack(self.peer.wait_for(link.ACK)[1])["accepted"][-1][1] < self.at:
                 pass
@@ -39,9 +39,9 @@ def send_new_categories(port, prefix):
     """One line to each of CATEGORIES new ones; seconds until all are acknowledged."""
     peer = link.Peer.resumed(port, seconds=120)
     payload = b"first line\n"
-    data = b"".join(link.events(f"{prefix}{n:05}", payload, n * len(payload), peer.node) for n in range(CATEGORIES))
+    frames = [link.events(f"{prefix}{n:05}", payload, n * len(payload), peer.node) for n in range(CATEGORIES)]
     begun = time.monotonic()
-    peer.send(data)
+    peer.send_events(*frames)
     while link.read_ack(peer.wait_for(link.ACK)[1])["accepted"][-1][1] < CATEGORIES * len(payload):
         pass
     took = time.monotonic() - begun
