@@ -109,8 +109,7 @@ TEST(Loop, stop_hands_on_what_was_sent_while_a_round_of_writes_was_under_way) {
     loop.run();
     server.clients.clear();
   }
-  for (auto& r : there)
-    EXPECT_TRUE(client.run_until([&] { return r->data == "last word"; }, 10s));
+  for (auto& r : there) EXPECT_TRUE(client.run_until([&] { return r->data == "last word"; }, 10s));
   there.clear();
 }
 

@@ -171,8 +171,8 @@ struct Renew {
   SourceIndex source;
   StreamId stream;
 };
-/// Receivers hold the stream, and nothing from `from` on is anywhere but here. If it is still_parked(), a source that can
-/// read it again takes it back: then say taken_back(). It hands out no more of it until Released.
+/// Receivers hold the stream, and nothing from `from` on is anywhere but here. If it is still_parked(), a source that
+/// can read it again takes it back: then say taken_back(). It hands out no more of it until Released.
 struct Parked {
   SourceIndex source;
   StreamId stream;
