@@ -36,6 +36,7 @@ def main():
     options.add_argument("--event", type=int, default=625)
     options.add_argument("--events", type=int, default=4000, help="of each agent")
     options.add_argument("--categories", type=int, default=8)
+    options.add_argument("--memory", help="receiver.memory, its default without it")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--preset", default="release")
     asked = options.parse_args()
@@ -46,7 +47,8 @@ def main():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         net = Net(build / "posthouse", folder, random.Random(1))
-        far = net.receiver("far", category=[{"match": ["load*"], "chunk_max": "256MiB", "chunk_interval": "1m"}])
+        memory = {"memory": asked.memory} if asked.memory else {}
+        far = net.receiver("far", **memory, category=[{"match": ["load*"], "chunk_max": "256MiB", "chunk_interval": "1m"}])
         net.start()
         crowd = Crowd(build / "tests/link_load", far.link, agents=asked.agents, event=asked.event, categories=asked.categories)
         try:
