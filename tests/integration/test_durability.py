@@ -107,7 +107,7 @@ def test_a_receiver_acknowledges_what_is_on_disk(net):
         # One at a time, so that nothing else is being written while an acknowledgement leaves.
         for n in range(20):
             payload = b"line %02d\n" % n
-            peer.send(link.events("clicks", payload, at, peer.node))
+            peer.send_events(link.events("clicks", payload, at, peer.node))
             at += len(payload)
             while link.read_ack(peer.wait_for(link.ACK)[1])["accepted"][-1][1] < at:
                 pass

@@ -214,14 +214,14 @@ def test_f7_bad_categories_from_a_peer(net):
     at, refused = 0, {}
     for category in BAD_CATEGORIES:
         payload = b"evil\n"
-        peer.send(link.events(category, payload, at, peer.node))
+        peer.send_events(link.events(category, payload, at, peer.node))
         ack = link.read_ack(peer.wait_for(link.ACK)[1])
         assert ack["accepted"] == [(at, at + len(payload))] and len(ack["rejects"]) == 1, (category, ack)
         first, last, reason = ack["rejects"][0]
         assert (first, last) == (at, at + len(payload)) and reason
         refused[category] = reason
         at += len(payload)
-    peer.send(link.events("good", b"fine\n", at, peer.node))
+    peer.send_events(link.events("good", b"fine\n", at, peer.node))
     ack = link.read_ack(peer.wait_for(link.ACK)[1])
     assert ack["accepted"][-1][1] == at + 5 and not [row for row in ack["rejects"] if row[0] >= at]
     wait_until(lambda: received(far, "good") == [b"fine"], 5)

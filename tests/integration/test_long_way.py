@@ -79,7 +79,7 @@ class TestLongWay:
         until the sender noticed); up: all 12, once."""
         far = net.receiver("far")
         edge, proxy = edge_through(
-            net, proxies, far.link_port, listener=True, upstream={"request_timeout": "30s" if full else "2s"},
+            net, proxies, far.link_port, listener=True, upstream={"request_timeout": "30s" if full else "12s"},
             way={"delay_ms": 50, "rate": 700, "queue": 600},
             routes=[{"name": "all", "to": ["next"]}, {"name": "pay", "topics": ["pay/#"], "to": ["next"]}])
         proxy.say("cut")

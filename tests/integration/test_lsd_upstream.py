@@ -152,8 +152,10 @@ def test_a_dead_receiver_delays_nothing_and_is_used_again_when_it_is_back(net, s
 
 def test_a_frozen_receiver_times_out_and_its_events_go_elsewhere(net, servers):
     asleep = [True]
+    asked = []
 
     def answer(events):
+        asked.append(events)
         while asleep[0]:
             time.sleep(0.05)
         return "close"
@@ -161,10 +163,14 @@ def test_a_frozen_receiver_times_out_and_its_events_go_elsewhere(net, servers):
     stuck, good = servers(wrong=answer, tick=0), servers(tick=0)
     edge = edge_to(net, stuck, good, request_timeout="1s")
     net.start()
-    for n in range(8):
-        writers.append_lines(edge.source_dir / f"c{n}/a.log", "a", 0, 10)
+    categories = 0
+    while categories < 8 or not asked:  # until the frozen one has some of it, too
+        assert categories < 200
+        writers.append_lines(edge.source_dir / f"c{categories}/a.log", "a", 0, 10)
+        categories += 1
+        time.sleep(0.02)
     try:
-        wait_until(lambda: good.count() >= 80, 30)
+        wait_until(lambda: good.count() >= categories * 10, 30)
     finally:
         asleep[0] = False
     net.wait_drained()

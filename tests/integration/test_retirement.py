@@ -35,7 +35,7 @@ class Producer:
         for begin in range(0, lines, 50):
             payload = b"".join(b"s %07d %s\n" % (self.count + n, b"x" * WIDTH) for n in range(min(50, lines - begin)))
             self.count += payload.count(b"\n")
-            peer.send(link.events("clicks", payload, self.at, self.node))
+            peer.send_events(link.events("clicks", payload, self.at, self.node))
             self.at += len(payload)
         while link.read_ack(peer.wait_for(link.ACK)[1])["accepted"][-1][1] < self.at:
             pass
