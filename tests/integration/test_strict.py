@@ -100,20 +100,23 @@ def test_an_owner_that_will_never_come_back_is_given_up_by_hand(net, rng):
     producer = writers.Producer(edge.source_dir / CATEGORY, 120_000, 10_000, rng)
     producer.start()
     for _ in range(20):
-        time.sleep(rng.uniform(0.1, 0.5))
-        gone.kill()
+        time.sleep(rng.uniform(0.1, 0.3))
+        gone.freeze()
         time.sleep(0.3)
-        if waits(edge):
-            break
-        gone.launch()
-        gone.wait_ready()
+        rows = edge.status()["upstreams"][0]["receivers"]
+        if next(row for row in rows if row["address"] == gone.link)["owned_batches"] > 0:
+            break  # told to publish them, and whether it did is not known
+        gone.thaw()
+    gone.kill()
     written = producer.finish()
+    wait_until(lambda: waits(edge), 20, lambda: edge.status()["upstreams"])
     (alarm,) = waits(edge)
     assert gone.link in alarm["about"] and "posthouse upstream forget next " + gone.link in alarm["text"], alarm
     edge.stop()
     edge.tables["upstream"][0]["addresses"] = [other.link]
     edge.write_config()
     edge.start()
+    wait_until(lambda: waits(edge), 20, lambda: edge.status()["upstreams"])
     (alarm,) = waits(edge)
     assert "configured no more" in alarm["text"], alarm
 
