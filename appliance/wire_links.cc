@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <ctime>
 
+#include "service/admin/error_json.h"
 #include "service/admin/owner_desk.h"
 #include "wire_node.h"
 
@@ -157,12 +158,12 @@ Result<> Node::open_lsd_receiver() {
 
 bool Node::on_upstream_api(const io::HttpRequest& request, const admin::AccessApi::Answer& answer) {
   if (request.target != admin::kForgetOwnerPath) return false;
-  if (request.method != "POST") return answer(405, admin::refusal_json("METHOD_NOT_ALLOWED", "POST it")), true;
+  if (request.method != "POST") return answer(405, admin::error_json("METHOD_NOT_ALLOWED", "POST it")), true;
   auto asked = admin::parse_forget_owner(request.body);
-  if (!asked) return answer(400, admin::refusal_json("BAD_REQUEST", asked.error().to_string())), true;
+  if (!asked) return answer(400, admin::error_json("BAD_REQUEST", asked.error().to_string())), true;
   auto upstream = std::ranges::find(upstreams_, asked->upstream, [](const auto& u) { return u->name(); });
   if (upstream == upstreams_.end())
-    return answer(404, admin::refusal_json("NOT_FOUND", "no upstream of the link is called " + asked->upstream)), true;
+    return answer(404, admin::error_json("NOT_FOUND", "no upstream of the link is called " + asked->upstream)), true;
   const relay::UpstreamStatus status = (*upstream)->status();
   const auto owner = std::ranges::find(status.away_owners, asked->receiver, &link::AwayOwner::address);
   if (owner == status.away_owners.end()) {
@@ -170,11 +171,11 @@ bool Node::on_upstream_api(const io::HttpRequest& request, const admin::AccessAp
       return r.address == asked->receiver && r.owned_batches > 0;
     });
     if (connected)
-      return answer(409, admin::refusal_json("CONNECTED",
-                                             asked->receiver + " is connected and says itself what it has published")),
+      return answer(409, admin::error_json("CONNECTED",
+                                           asked->receiver + " is connected and says itself what it has published")),
              true;
-    return answer(404, admin::refusal_json("NOT_FOUND",
-                                           "nothing of upstream " + asked->upstream + " waits for " + asked->receiver)),
+    return answer(404, admin::error_json("NOT_FOUND",
+                                         "nothing of upstream " + asked->upstream + " waits for " + asked->receiver)),
            true;
   }
   admin::OwnerForgotten told{asked->upstream, asked->receiver, owner->batches, !asked->dry_run};

@@ -102,9 +102,9 @@ struct LoopState {
   void run_asio();
   void drain_mailbox();
   void run_handshakes();
+  bool writes_due() const { return !answers_.empty() || next_dirty_ < dirty_.size(); }
   std::vector<port::Task> batch_;  // taken from the mailbox, run from next_task_ on
   size_t next_task_ = 0;
-  bool writes_due() const { return !answers_.empty() || next_dirty_ < dirty_.size(); }
   // To be written. A round is what stands in dirty_ when it begins; it takes a few turns, so that a socket whose turn
   // to write has not come gets more to write at once.
   std::vector<std::shared_ptr<Socket>> answers_;

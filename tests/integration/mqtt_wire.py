@@ -3,6 +3,7 @@ import os
 import socket
 import ssl
 import struct
+import subprocess
 
 PINGREQ, PINGRESP = b"\xc0\0", b"\xd0\0"
 CONNACK = b"\x20\2\0\0"
@@ -58,6 +59,20 @@ def read_all(of):
     except ConnectionError:
         pass
     return out
+
+
+def gateway_of_each_kind(net, program, folder, broker, **keys):
+    """A node with a listener of each kind, with `keys` in common. Its `ports_of` are by kind, its `context` is for TLS."""
+    pki = folder / "pki"
+    for verb in (["init", str(pki)], ["issue", str(pki), "gw", "--ip", "127.0.0.1"]):
+        subprocess.run([str(program), "pki", *verb], check=True, stdout=subprocess.DEVNULL)
+    kinds = {"mqtt": {}, "tls": {"tls": True}, "ws": {"protocol": "ws"}, "wss": {"protocol": "ws", "tls": True},
+             "proxy": {"proxy_protocol": True, "allow_anonymous": True}}
+    ports = {kind: net.ports.take() for kind in kinds}
+    node = net.node("gw", tls={"ca": pki / "ca.crt", "cert": pki / "gw.crt", "key": pki / "gw.key"}, broker=broker,
+                    listener=[{"bind": f"127.0.0.1:{ports[kind]}", **keys, **own} for kind, own in kinds.items()]).start()
+    node.ports_of, node.context = ports, client_context(pki / "ca.crt")
+    return node
 
 
 def alive(of):

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from mqtt_wire import BINARY, CONNACK, UPGRADE, alive, client_context, connect_packet, frame, open_tcp, open_tls, read, read_all, read_frame
+from mqtt_wire import BINARY, CONNACK, UPGRADE, alive, connect_packet, frame, gateway_of_each_kind, open_tcp, open_tls, read, read_all, read_frame
 from waiting import patience, wait_until
 
 WAIT = 30
@@ -121,27 +121,18 @@ def test_few_descriptors_are_told_and_leave_the_node_answerable(net):
 @pytest.fixture
 def doors(net, program, tmp_path):
     """A node with a listener of each kind that gives clients two seconds."""
-    pki = tmp_path / "pki"
-    for verb in (["init", str(pki)], ["issue", str(pki), "gw", "--ip", "127.0.0.1"]):
-        subprocess.run([str(program), "pki", *verb], check=True, stdout=subprocess.DEVNULL)
-    kinds = {"mqtt": {}, "tls": {"tls": True}, "ws": {"protocol": "ws"}, "wss": {"protocol": "ws", "tls": True},
-             "proxy": {"proxy_protocol": True, "allow_anonymous": True}}
-    ports = {kind: net.ports.take() for kind in kinds}
-    node = net.node("gw", tls={"ca": pki / "ca.crt", "cert": pki / "gw.crt", "key": pki / "gw.key"}, broker={"connect_timeout": "2s"},
-                    listener=[{"bind": f"127.0.0.1:{ports[kind]}", **keys} for kind, keys in kinds.items()]).start()
-    node.ports, node.context = ports, client_context(pki / "ca.crt")
-    return node
+    return gateway_of_each_kind(net, program, tmp_path, {"connect_timeout": "2s"})
 
 
 def test_one_deadline_from_the_connection_to_connect(doors):
     begins = {"mqtt": b"\x10", "tls": b"\x16\x03\x01\x02\0\x01\0", "ws": UPGRADE[:-2], "wss": b"\x16\x03\x01", "proxy": b"PROXY TCP4 203.0"}
     stalled = {}
     for kind, begin in begins.items():
-        stalled[kind, "silent"] = open_tcp(doors.ports[kind])
-        stalled[kind, "begun"] = open_tcp(doors.ports[kind])
+        stalled[kind, "silent"] = open_tcp(doors.ports_of[kind])
+        stalled[kind, "begun"] = open_tcp(doors.ports_of[kind])
         stalled[kind, "begun"].sendall(begin)
     begun = time.monotonic()
-    late = open_tcp(doors.ports["wss"])  # each layer just in time, and then no CONNECT: the time is for all of them
+    late = open_tcp(doors.ports_of["wss"])  # each layer just in time, and then no CONNECT: the time is for all of them
     time.sleep(1.2)
     late = doors.context.wrap_socket(late, server_hostname="127.0.0.1")
     late.sendall(UPGRADE)
@@ -155,7 +146,7 @@ def test_one_deadline_from_the_connection_to_connect(doors):
     assert time.monotonic() - begun < patience(8)
     wait_until(lambda: doors.status()["mqtt"]["connections"] == 0, WAIT)
     for kind in ("mqtt", "tls"):  # who is in stays
-        of = open_tls(doors.ports[kind], doors.context) if kind == "tls" else open_tcp(doors.ports[kind])
+        of = open_tls(doors.ports_of[kind], doors.context) if kind == "tls" else open_tcp(doors.ports_of[kind])
         of.sendall(connect_packet("c"))
         assert read(of, 4) == CONNACK
         time.sleep(3)

@@ -5,12 +5,11 @@ import json
 import pathlib
 import socket
 import struct
-import subprocess
 import threading
 import time
 
 import pytest
-from mqtt_wire import CONNACK, UPGRADE, client_context, connect_packet, open_tcp, open_tls, open_websocket, frame, read, subscribe_packet
+from mqtt_wire import CONNACK, UPGRADE, connect_packet, frame, gateway_of_each_kind, open_tcp, open_tls, open_websocket, read, subscribe_packet
 from waiting import wait_until
 
 WAIT = 60
@@ -237,17 +236,7 @@ def test_a_question_about_access_goes_with_its_client(net, hanging):
 @pytest.fixture
 def doors(net, program, tmp_path):
     """A listener of each kind with room for four."""
-    pki = tmp_path / "pki"
-    for verb in (["init", str(pki)], ["issue", str(pki), "gw", "--ip", "127.0.0.1"]):
-        subprocess.run([str(program), "pki", *verb], check=True, stdout=subprocess.DEVNULL)
-    kinds = {"mqtt": {}, "tls": {"tls": True}, "ws": {"protocol": "ws"}, "wss": {"protocol": "ws", "tls": True},
-             "proxy": {"proxy_protocol": True, "allow_anonymous": True}}
-    ports = {kind: net.ports.take() for kind in kinds}
-    node = net.node("gw", tls={"ca": pki / "ca.crt", "cert": pki / "gw.crt", "key": pki / "gw.key"},
-                    broker={"workers": 2, "connect_timeout": "300s"},
-                    listener=[{"bind": f"127.0.0.1:{ports[kind]}", "connections_max": 4, **keys} for kind, keys in kinds.items()]).start()
-    node.ports_of, node.context = ports, client_context(pki / "ca.crt")
-    return node
+    return gateway_of_each_kind(net, program, tmp_path, {"workers": 2, "connect_timeout": "300s"}, connections_max=4)
 
 
 def enter(node, kind, name):

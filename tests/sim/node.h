@@ -37,7 +37,7 @@ struct NodeOptions {
   std::string name;    // host and node
   std::string config;  // TOML
   uint64_t segment_bytes = 64 * 1024;
-  uint64_t receiver_memory = link::ReceiverMemory::kBudget;
+  uint64_t receiver_memory = limits::kReceiverMemory;
   /// How long a dead process stays dead; nullopt: until start().
   std::function<std::optional<Duration>()> restart_after;
   std::function<void(Crash)> on_crash;

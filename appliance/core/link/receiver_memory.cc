@@ -54,7 +54,7 @@ bool ReceiverMemory::received(Account& account, uint64_t bytes, Instant now) {
   account.used_ += bytes;
   if (account.received_ > account.granted_) ++over_credit_;
   // Who has used up most of it is likely to have more, also if it does not know NEED.
-  if (account.received_ + share(account) / 4 >= account.granted_) be_busy(account, now);
+  if (account.received_ + share(account) / 4 >= account.granted_) needs(account, now);
   return begun_with_credit;
 }
 
@@ -68,10 +68,6 @@ void ReceiverMemory::consumed(uint64_t bytes) {
 }
 
 void ReceiverMemory::needs(Account& account, Instant now) {
-  be_busy(account, now);
-}
-
-void ReceiverMemory::be_busy(Account& account, Instant now) {
   account.busy_at_ = now;
   if (!std::exchange(account.busy_, true)) ++busy_;
 }

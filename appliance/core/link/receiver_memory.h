@@ -28,10 +28,9 @@ namespace ph::link {
 
 class ReceiverMemory {
  public:
-  static constexpr uint64_t kBudget = 48ull * 1024 * 1024;  // receiver.memory
-  static constexpr uint64_t kShareMax = 16 * 1024 * 1024;   // what 125 ms and 1 Gbit/s need
-  static constexpr uint64_t kShareMin = 16 * 1024;          // a sender's first batch; below that frames are crumbs
-  static constexpr uint64_t kRestMax = 64 * 1024;           // of who has nothing to wait for
+  static constexpr uint64_t kShareMax = 16 * 1024 * 1024;  // what 125 ms and 1 Gbit/s need
+  static constexpr uint64_t kShareMin = 16 * 1024;         // a sender's first batch; below that frames are crumbs
+  static constexpr uint64_t kRestMax = 64 * 1024;          // of who has nothing to wait for
   static constexpr Duration kBusyFor = std::chrono::seconds(2);
 
   /// One connection. The caller keeps it where it is from open() to close().
@@ -77,7 +76,7 @@ class ReceiverMemory {
   void consumed(uint64_t bytes);
 
   // --- credit
-  /// NEED: it has something to send.
+  /// It has more to send: NEED, or what it made of its credit, says so.
   void needs(Account& account, Instant now);
   /// What to tell it, if that is news: cumulative. `consumed`: of what it sent in all.
   std::optional<uint64_t> grant(Account& account, uint64_t consumed);
@@ -94,7 +93,6 @@ class ReceiverMemory {
   uint64_t share(const Account& account) const;
 
  private:
-  void be_busy(Account& account, Instant now);
   bool fits(uint64_t size) const { return in_memory_ == 0 || in_memory_ + size <= budget_; }
   void reserve(Account& account, uint64_t size);
 

@@ -127,9 +127,7 @@ void SenderCore::count_parked() {
 /// Offers the source to take back what is pending at the stream's end. A held stream would fill the window, one of
 /// several of a source as well as all of them.
 void SenderCore::park(SenderQueue& s) {
-  if (options_.strict ||
-      !std::ranges::any_of(peers_, [](const SenderPeer& p) { return p.state == ReceiverState::ready; }))
-    return;
+  if (options_.strict || !any_ready()) return;
   uint64_t from = s.next;
   for (auto it = s.batches.rbegin(); it != s.batches.rend(); ++it) {
     const Flying& b = it->second;
@@ -170,9 +168,7 @@ void SenderCore::taken_back(StreamId stream, uint64_t from, Instant now) {
     PH_ASSERT(b.pending && b.maybe.empty(), "what is taken back is nowhere");
     no_longer_pending(b);
     unfence(b);
-    unacked_events_ -= b.events;
-    unacked_bytes_ -= b.size;
-    charged_ -= b.charge();
+    uncount(b);
   }
   s->next = from;
   s->next_ordinal = s->batches.empty() ? 0 : s->batches.rbegin()->second.ordinal + 1;
@@ -183,10 +179,12 @@ void SenderCore::taken_back(StreamId stream, uint64_t from, Instant now) {
   finish();
 }
 
+bool SenderCore::any_ready() const {
+  return std::ranges::any_of(peers_, [](const SenderPeer& p) { return p.state == ReceiverState::ready; });
+}
+
 size_t SenderCore::room() const {
-  bool ready =
-      std::any_of(peers_.begin(), peers_.end(), [](const SenderPeer& p) { return p.state == ReceiverState::ready; });
-  if (!ready) return 0;
+  if (!any_ready()) return 0;
   size_t window = options_.window_bytes;
   size_t used = charged_ - std::min(parked_, window);
   size_t room = used < window ? window - used : 0;

@@ -241,6 +241,8 @@ class SenderCore final : public Sender {
   bool split(Flying& b);
   void no_longer_pending(Flying& b);
   void take_from_flight(Flying& b);
+  /// It is not among the unacknowledged any more.
+  void uncount(const Flying& b);
   void forget_maybe(Flying& b);
   void note_reject(SenderQueue& s, const Reject& reject);
   void report_reject(Flying& b, uint64_t first, uint64_t last, const std::string& reason);
@@ -284,6 +286,7 @@ class SenderCore final : public Sender {
   void say_need(ReceiverIndex r);
   void on(ReceiverIndex r, const Credit& credit);
   void count_parked();
+  bool any_ready() const;
   bool is_held(const SenderQueue& s) const;
   void park(SenderQueue& s);
   void release(SenderQueue& s);

@@ -100,12 +100,16 @@ void SenderCore::acknowledge(Flying& b) {
   s.waiting.erase(b.first);
   unfence(b);
   if (!b.sent) s.duplicates += b.events - b.rejected_events;  // it was there before this run sent it
-  unacked_events_ -= b.events;
-  unacked_bytes_ -= b.size;
-  charged_ -= b.charge();
+  uncount(b);
   b.packed = {};
   b.acked = true;
   mark_dirty(s);
+}
+
+void SenderCore::uncount(const Flying& b) {
+  unacked_events_ -= b.events;
+  unacked_bytes_ -= b.size;
+  charged_ -= b.charge();
 }
 
 void SenderCore::take_from_flight(Flying& b) {
@@ -187,9 +191,7 @@ uint64_t SenderCore::refused_events(const SenderQueue& s, const Flying& b) {
 void SenderCore::replace(Flying& b, std::vector<Flying>&& pieces) {
   SenderQueue& s = *b.stream;
   no_longer_pending(b);
-  unacked_events_ -= b.events;
-  unacked_bytes_ -= b.size;
-  charged_ -= b.charge();
+  uncount(b);
   Flying whole = b;
   forget_maybe(b);  // each piece counts itself again
   for (Flying& piece : pieces) {
@@ -317,9 +319,7 @@ void SenderCore::forget_batches(SenderQueue& s) {
     no_longer_pending(b);
     forget_maybe(b);
     unfence(b);
-    unacked_events_ -= b.events;
-    unacked_bytes_ -= b.size;
-    charged_ -= b.charge();
+    uncount(b);
   }
   s.batches.clear();
   forget_publishers(s);

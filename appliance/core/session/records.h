@@ -20,9 +20,8 @@
 //                            replaces
 //   m/x/ uid                 an ended session whose records are being erased: empty
 //   m/d/ number              message for later: byte flags (0 the tap has it, 1 its publisher follows), fixed i64 due
-//   (ms
-//                            since 1970), varint seconds that it was put off for, of the publisher sized client id,
-//                            sized owner (as a session's), sized address
+//                            (ms since 1970), varint seconds that it was put off for; of the publisher sized client
+//                            id, sized owner (as a session's), sized address
 //   m/m/ number              message: byte flags (0-1 QoS, 2 retain, 3 expires), fixed i64 received (ms since 1970; of
 //                            one for later: due), varint expiry in seconds (only if it expires), sized topic, sized
 //                            properties, the rest is the payload

@@ -73,7 +73,7 @@ struct Receiver {
   uint32_t connections_max = limits::kLinkConnectionsMax;
   uint32_t categories_max = limits::kCategoriesMax;
   Duration stream_ttl = limits::kStreamTtl;
-  Bytes memory{48ull << 20};
+  Bytes memory{limits::kReceiverMemory};
   Bytes staging_max{1ull << 30};
   std::optional<Duration> keep;
   std::optional<Bytes> max;

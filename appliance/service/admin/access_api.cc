@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <boost/json.hpp>
 
+#include "service/admin/error_json.h"
+
 namespace ph::admin {
 namespace {
 
@@ -13,11 +15,6 @@ using security::Rule;
 using security::User;
 
 constexpr std::string_view kActions[] = {"publish", "subscribe", "all"};
-constexpr size_t kMessageMax = 500;
-
-std::string error_json(std::string_view code, std::string_view message) {
-  return json::serialize(json::object{{"code", code}, {"message", message.substr(0, kMessageMax)}});
-}
 
 /// 4xx for what the caller can mend.
 std::pair<int, std::string_view> status_of(const Error& error) {

@@ -10,6 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "codec/event/block.h"
+#include "service/admin/error_json.h"
 #include "service/admin/status.h"
 #include "service/admin/text_table.h"
 
@@ -37,10 +38,6 @@ std::string encode(const DeadLetterCounters& c) {
   std::string out;
   for (uint64_t n : {c.retried, c.retried_events, c.dropped, c.dropped_events}) put_varint(out, n);
   return out;
-}
-
-std::string error_json(std::string_view code, std::string_view message) {
-  return json::serialize(json::object{{"code", code}, {"message", message}});
 }
 
 /// "k=v&..." behind the '?'. Routes and numbers need no escapes.

@@ -41,10 +41,6 @@ Result<ForgetOwner> parse_forget_owner(std::string_view document) {
   return r;
 }
 
-std::string refusal_json(std::string_view code, std::string_view message) {
-  return json::serialize(json::object{{"code", code}, {"message", message}});
-}
-
 std::string to_json(const OwnerForgotten& a) {
   return json::serialize(
       json::object{{"upstream", a.upstream}, {"receiver", a.receiver}, {"batches", a.batches}, {"done", a.done}});

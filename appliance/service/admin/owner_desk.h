@@ -26,9 +26,6 @@ std::string to_json(const ForgetOwner& request);
 /// Errors: admin.malformed.
 Result<ForgetOwner> parse_forget_owner(std::string_view json);
 
-/// Body of an answer that is not 200.
-std::string refusal_json(std::string_view code, std::string_view message);
-
 struct OwnerForgotten {
   std::string upstream;
   std::string receiver;

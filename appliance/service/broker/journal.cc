@@ -48,20 +48,25 @@ uint64_t Journal::take_numbers(uint64_t count) {
   return first;
 }
 
-size_t JournalBatch::bytes() const {
+namespace {
+
+size_t memory_of(const JournalBatch& batch) {
   constexpr size_t kEach = 128;  // an entry's strings, their heap blocks, its place in the store's batch
-  size_t sum = kEach * (1 + entries.entries().size() + references.size() + receivers.size() + covers.size());
-  for (const auto& e : entries.entries()) sum += e.key.size() + (e.value ? e.value->size() : 0);
-  for (const Reference& r : references) sum += session::bytes_of(r.message);
+  const auto& entries = batch.entries.entries();
+  size_t sum = kEach * (1 + entries.size() + batch.references.size() + batch.receivers.size() + batch.covers.size());
+  for (const auto& e : entries) sum += e.key.size() + (e.value ? e.value->size() : 0);
+  for (const JournalBatch::Reference& r : batch.references) sum += session::bytes_of(r.message);
   return sum;
 }
 
+}  // namespace
+
 void Journal::submit(JournalBatch batch) {
-  const size_t bytes = batch.bytes();
+  batch.bytes = memory_of(batch);
   waiting_.fetch_add(1, std::memory_order_relaxed);
-  waiting_bytes_.fetch_add(bytes, std::memory_order_relaxed);
-  loop_.post([this, alive = alive_, batch = std::move(batch), bytes]() mutable {
-    if (*alive) accept(std::move(batch), bytes);
+  waiting_bytes_.fetch_add(batch.bytes, std::memory_order_relaxed);
+  loop_.post([this, alive = alive_, batch = std::move(batch)]() mutable {
+    if (*alive) accept(std::move(batch));
   });
 }
 
@@ -77,11 +82,11 @@ JournalStats Journal::stats() const {
   return s;
 }
 
-void Journal::accept(JournalBatch batch, size_t bytes) {
-  if (durability_ == Durability::fsync) return write(std::move(batch), bytes);
+void Journal::accept(JournalBatch batch) {
+  if (durability_ == Durability::fsync) return write(std::move(batch));
   const bool now = batch.urgent || held_.size() >= kLazyBatches || held_bytes_ >= kLazyBytes;
-  held_.emplace_back(std::move(batch), bytes);
-  held_bytes_ += bytes;
+  held_bytes_ += batch.bytes;
+  held_.push_back(std::move(batch));
   if (now) return write_held();
   if (!timer_->pending()) timer_->start(kLazyInterval, [this] { write_held(); });
 }
@@ -89,10 +94,10 @@ void Journal::accept(JournalBatch batch, size_t bytes) {
 void Journal::write_held() {
   timer_->cancel();
   held_bytes_ = 0;
-  for (auto& [batch, bytes] : std::exchange(held_, {})) write(std::move(batch), bytes);
+  for (JournalBatch& batch : std::exchange(held_, {})) write(std::move(batch));
 }
 
-void Journal::write(JournalBatch batch, size_t bytes) {
+void Journal::write(JournalBatch batch) {
   const uint64_t group = ++last_group_;
   port::WriteBatch entries = std::move(batch.entries);
   for (const auto& reference : batch.references) apply(reference, entries);
@@ -102,16 +107,16 @@ void Journal::write(JournalBatch batch, size_t bytes) {
     receivers_.emplace(receiver.number, receiver.key());
   }
   for (uint64_t number : batch.routed) forget_receivers(number, entries);
-  committer_.request_alone(std::move(entries), [this, alive = alive_, group, batch = std::move(batch), bytes] {
-    if (*alive) on_written(batch, bytes, group);
+  committer_.request_alone(std::move(entries), [this, alive = alive_, group, batch = std::move(batch)] {
+    if (*alive) on_written(batch, group);
   });
   if (counts_.size() > kCountsMax) shrink_counts();
 }
 
-void Journal::on_written(const JournalBatch& batch, size_t bytes, uint64_t group) {
+void Journal::on_written(const JournalBatch& batch, uint64_t group) {
   written_group_ = group;
   waiting_.fetch_sub(1, std::memory_order_relaxed);
-  waiting_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  waiting_bytes_.fetch_sub(batch.bytes, std::memory_order_relaxed);
   batches_.fetch_add(1, std::memory_order_relaxed);
   JournalMember* owner = members_[batch.worker];
   owner->journal_loop().post([owner, turn = batch.turn] { owner->on_durable(turn); });

@@ -59,8 +59,7 @@ struct JournalBatch {
   std::vector<uint64_t> ended;   // uids of sessions whose records go
   std::vector<uint64_t> routed;  // numbers of messages that need no m/h/ records any more
 
-  /// About what it takes in memory until it is on disk.
-  size_t bytes() const;
+  size_t bytes = 0;  // set by submit(): about what it takes in memory until it is on disk
 };
 
 /// Who has a message whose fan-out a crash cut short.
@@ -145,10 +144,10 @@ class Journal {
   };
   Journal(Durability durability, port::Loop& loop, port::KeyedStore& store, commit::Committer& committer)
       : durability_(durability), loop_(loop), store_(store), committer_(committer), timer_(loop.make_timer()) {}
-  void accept(JournalBatch batch, size_t bytes);
+  void accept(JournalBatch batch);
   void write_held();
-  void write(JournalBatch batch, size_t bytes);
-  void on_written(const JournalBatch& batch, size_t bytes, uint64_t group);
+  void write(JournalBatch batch);
+  void on_written(const JournalBatch& batch, uint64_t group);
   void apply(const JournalBatch::Reference& reference, port::WriteBatch& entries);
   Count& count_of(uint64_t number);
   void shrink_counts();
@@ -164,7 +163,7 @@ class Journal {
   commit::Committer& committer_;
   std::vector<JournalMember*> members_;
   std::unique_ptr<port::Timer> timer_;
-  std::vector<std::pair<JournalBatch, size_t>> held_;  // lazy: not asked for yet, with their bytes
+  std::vector<JournalBatch> held_;  // lazy: not asked for yet
   size_t held_bytes_ = 0;
   uint64_t last_group_ = 0;
   uint64_t written_group_ = 0;

@@ -36,8 +36,8 @@ struct LinkServerOptions {
   std::string site;
   uint64_t incarnation = 0;
   size_t connections_max = limits::kLinkConnectionsMax;
-  uint64_t memory = link::ReceiverMemory::kBudget;  // of events that are not committed yet, over all connections
-  Wishes* wishes = nullptr;                         // null: peers are not told what is wanted
+  uint64_t memory = limits::kReceiverMemory;  // of events that are not committed yet, over all connections
+  Wishes* wishes = nullptr;                   // null: peers are not told what is wanted
 };
 
 struct LinkServerStats {

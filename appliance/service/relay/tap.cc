@@ -10,7 +10,7 @@
 namespace ph::relay {
 namespace {
 
-constexpr size_t kMessageCost = 512;  // of one that waits, beside its payload: block, record, who waits
+constexpr size_t kMessageCost = 512;  // of one that waits, beside its own bytes: block, record, who waits
 
 using FarParts = std::vector<std::pair<const std::string*, uint64_t>>;
 
@@ -99,7 +99,8 @@ void Tap::accept(port::Message message, port::WriteBatch with, std::move_only_fu
     far.emplace_back(&route.name, sequence);
   }
   if (!far.empty() && !far_key.empty()) with.put(far_key, encode(far));
-  const size_t bytes = matching.size() * (kMessageCost + block.payload.size());
+  const size_t bytes =
+      matching.size() * (kMessageCost + block.topic.size() + block.properties.size() + block.payload.size());
   waiting_bytes_ += bytes;
   committer_.request(std::move(needs), std::move(with),
                      [this, alive = alive_, waiting, bytes, far = std::move(far)](const Result<>& outcome) {

@@ -35,9 +35,8 @@
 // hold (a segment file sent as an event) is never taken for one when the reader looks for the next record.
 //
 // Store entries, prefix s/<log name>/:
-//   end            DurableEnd, in the batch of every group: u8 version, 2; varints in the order of its members. Version
-//   1
-//                  had them as u64
+//   end            DurableEnd, in the batch of every group: u8 version, 2; varints in the order of its members.
+//                  Version 1 had them as u64
 //   r/<first>      two u64 keys, one in the value: [first, last) was released although older records are kept
 //   floor          u64 key: everything below was released
 //   q/<segment><offset>  two u64 keys in one: a damaged place that was seen (value: Damage), until its segment goes
