@@ -144,10 +144,10 @@ def test_f5_equal_beginnings_and_empty_files(net):
 
 @pytest.fixture
 def open_net(program, rng):
-    """Like net, in a folder that other users can reach."""
+    """Like net, in a folder that other users can reach, the program included: the tree may lie in somebody's home."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="posthouse-test-", dir="/var/tmp"))
     folder.chmod(0o755)
-    made = Net(program, folder, rng)
+    made = Net(shutil.copy(program, folder / "program"), folder, rng)
     yield made
     for node in made.nodes:
         print(f"--- last of the log of {node.name}\n{node.log(whole=True)[-2500:]}")
