@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <thread>
 
 #include "base/log.h"
 #include "io/clock.h"
@@ -21,7 +22,9 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 constexpr int kBacklog = 4096;
-constexpr Duration kTellAgain = 10s;  // that accepting pauses, over and over
+constexpr int kBindAttempts = 6;
+constexpr Duration kBindPause = 4ms;  // and one more after each attempt
+constexpr Duration kTellAgain = 10s;   // that accepting pauses, over and over
 
 /// What accepts, kept alive by its pending operation until the listener stops it.
 class Acceptor final : public std::enable_shared_from_this<Acceptor> {
@@ -151,6 +154,16 @@ std::expected<int, int> bind_first(const tcp::endpoint& at) {
   return descriptor;
 }
 
+/// Two that begin to listen at one moment both fail: to each the other seems to listen already. So a port in use is
+/// tried again after a moment of random length, a few times.
+std::expected<int, int> bind_patiently(const tcp::endpoint& at, bool reuse_port, Random& random) {
+  for (int attempt = 1;; ++attempt) {
+    auto descriptor = reuse_port ? bind_first(at) : bind_listen(at, false);
+    if (descriptor || descriptor.error() != EADDRINUSE || attempt == kBindAttempts) return descriptor;
+    std::this_thread::sleep_for(random.jitter(kBindPause * attempt));
+  }
+}
+
 /// A bound and listening descriptor, or errno. `reuse_later`: others may join from now on.
 std::expected<int, int> bind_listen(const tcp::endpoint& at, bool reuse_port, bool reuse_later) {
   int descriptor = ::socket(at.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -191,8 +204,9 @@ Result<std::unique_ptr<port::Listener>> listen_tcp(LoopState& loop, const port::
   PH_ASSIGN(auto endpoints, candidates(at));
   int os_error = EADDRNOTAVAIL;
   for (const auto& endpoint : endpoints) {
-    const bool first = options.reuse_port && !options.joins && endpoint.port() != 0;
-    auto descriptor = first ? bind_first(endpoint) : bind_listen(endpoint, options.reuse_port);
+    const bool joins = options.joins || endpoint.port() == 0;
+    auto descriptor =
+        joins ? bind_listen(endpoint, options.reuse_port) : bind_patiently(endpoint, options.reuse_port, loop.random);
     if (!descriptor) {
       os_error = descriptor.error();
       // Only a missing IPv6 leads on to IPv4: a port in use must not end as a listener on half of the addresses.

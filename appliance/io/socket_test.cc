@@ -1,10 +1,14 @@
 // Plain TCP on loopback: the semantics of port/network.h.
 #include <gtest/gtest.h>
+
 #include <malloc.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include <array>
+#include <barrier>
+#include <thread>
 
 #include <algorithm>
 
@@ -792,6 +796,29 @@ TEST(Listener, shares_a_port_between_workers_when_asked) {
   options.joins = true;
   auto second = loop.listen(first.at(), options, [](auto&&) { return nullptr; });
   EXPECT_TRUE(second.has_value());
+}
+
+TEST(Listener, of_two_that_begin_at_one_moment_one_gets_the_port) {
+  for (int round = 0; round < 10; ++round) {
+    uint16_t port = 0;
+    {
+      IoLoop loop;
+      port = Server(loop).at().port;
+    }
+    std::barrier begin(2), end(2);
+    std::array<bool, 2> got{};
+    auto run = [&](size_t i) {
+      IoLoop loop;
+      begin.arrive_and_wait();
+      auto listener = loop.listen({"127.0.0.1", port}, {.reuse_port = round % 2 == 0}, [](auto&&) { return nullptr; });
+      got[i] = listener.has_value();
+      end.arrive_and_wait();
+    };
+    {
+      std::jthread a(run, 0), b(run, 1);
+    }
+    EXPECT_NE(got[0], got[1]) << (got[0] ? "both" : "neither");
+  }
 }
 
 TEST(Listener, on_an_empty_host_takes_both_families) {

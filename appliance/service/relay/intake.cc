@@ -171,6 +171,7 @@ Result<> Intake::load() {
 }
 
 link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client) {
+  closing_.erase(key);
   if (auto alive = client.lock(); alive && (streams_->known(key) || held_.contains(key))) speaker(key, alive);
   return streams_->resume(key, settled);
 }
@@ -640,9 +641,22 @@ void Intake::release_held() {
   if (!held_.empty()) arm_retry();
 }
 
-void Intake::close(const link::StreamKey& key) {
+bool Intake::close(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client) {
+  if (auto all = speakers_.find(key); all != speakers_.end()) {
+    std::erase_if(all->second, [&](const Speaker& s) { return s.client.expired() || s.client.lock() == client; });
+    if (!all->second.empty()) {
+      closing_.insert(key);
+      return false;
+    }
+  }
+  forget(key);
+  return true;
+}
+
+void Intake::forget(const link::StreamKey& key) {
   speakers_.erase(key);
   held_.erase(key);
+  closing_.erase(key);
   if (streams_->close(key)) dirty(key);
 }
 
@@ -695,8 +709,10 @@ void Intake::sweep_idle() {
   for (const link::StreamKey& key : streams_->idle_since(before)) {
     if (anybody(key)) continue;
     log_info("stream_forgotten", {{"sender", key.sender.hex()}, {"stream", key.stream.value}});
-    close(key);
+    forget(key);
   }
+  for (const link::StreamKey& key : std::vector(closing_.begin(), closing_.end()))
+    if (!anybody(key) && !streams_->writing(key)) forget(key);
   std::erase_if(speakers_, [](const auto& of) {
     return std::ranges::all_of(of.second, [](const Speaker& s) { return s.client.expired(); });
   });

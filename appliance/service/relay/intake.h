@@ -109,7 +109,10 @@ class Intake : private commit::Participant {
   /// bound (holes without end) and the session must end.
   bool take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
             const std::shared_ptr<IntakeClient>& client);
-  void close(const link::StreamKey& key);
+  /// The sender is done with the stream, says this session. The stream is forgotten (true) when nobody else speaks for
+  /// it any more: what was taken back from another connection by HOLD may still be on its way here, and has to find
+  /// that it was.
+  bool close(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client);
 
   // For what is staged before it is published (staging.h).
   /// Whether somebody is connected who asked about the stream, or brought something of it.
@@ -190,6 +193,7 @@ class Intake : private commit::Participant {
   void finished(const Result<>&) override {}
   void dirty(const link::StreamKey& key);
   void sweep_idle();
+  void forget(const link::StreamKey& key);
 
   IntakeOptions options_;
   port::Loop& loop_;
@@ -199,6 +203,7 @@ class Intake : private commit::Participant {
   std::unique_ptr<link::ReceiverStreams> streams_;
   std::map<link::StreamKey, std::vector<Speaker>> speakers_;
   std::map<link::StreamKey, Held> held_;
+  std::set<link::StreamKey> closing_;  // the sender is done with them, not all of its connections are
   uint64_t next_hold_ = 1;
   std::set<link::StreamKey> dirty_;  // to be written with the next group
   std::set<size_t> dirty_routes_;

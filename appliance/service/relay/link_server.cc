@@ -16,8 +16,12 @@ class LinkServer::Session : public port::ConnectionHandler,
                             public link::ReceiverMemory::Account,
                             public std::enable_shared_from_this<Session> {
  public:
-  Session(LinkServer& server, std::unique_ptr<port::Connection> connection)
-      : server_(server), memory_(server.memory_), connection_(std::move(connection)), heard_(server.loop_.now()) {
+  Session(LinkServer& server, uint64_t number, std::unique_ptr<port::Connection> connection)
+      : server_(server),
+        number_(number),
+        memory_(server.memory_),
+        connection_(std::move(connection)),
+        heard_(server.loop_.now()) {
     memory_->open();
   }
 
@@ -99,6 +103,8 @@ class LinkServer::Session : public port::ConnectionHandler,
     closing_ = true;
     connection_.reset();
   }
+  /// Of all that were accepted, in order.
+  uint64_t number() const { return number_; }
   /// The server is done with it.
   void detach() {
     detached_ = true;
@@ -225,8 +231,8 @@ class LinkServer::Session : public port::ConnectionHandler,
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
       on_resume(*resume);
     } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
-      server_.intake_.close(key(close->stream));
-      if (server_.staging_) server_.staging_->close(key(close->stream));
+      if (server_.intake_.close(key(close->stream), shared_from_this()) && server_.staging_)
+        server_.staging_->close(key(close->stream));
     } else if (auto* decide = std::get_if<link::Decide>(&frame)) {
       if (server_.staging_) server_.staging_->decide(key(decide->stream), *decide);
     } else if (auto* ask = std::get_if<link::InterestAsk>(&frame)) {
@@ -366,6 +372,7 @@ class LinkServer::Session : public port::ConnectionHandler,
   }
 
   LinkServer& server_;  // not to be used once detached
+  const uint64_t number_;
   std::shared_ptr<link::ReceiverMemory> memory_;
   std::unique_ptr<port::Connection> connection_;
   link::Hello hello_;
@@ -397,7 +404,7 @@ LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Networ
 
 LinkServer::~LinkServer() {
   *alive_ = false;
-  for (auto& [raw, session] : sessions_) session->detach();
+  for (auto& [number, session] : sessions_) session->detach();
 }
 
 Result<> LinkServer::start() {
@@ -413,13 +420,13 @@ Result<> LinkServer::start() {
 
 void LinkServer::stop() {
   listener_.reset();
-  for (auto& [raw, session] : sessions_) session->end("the node is stopping");
+  for (auto& [number, session] : sessions_) session->end("the node is stopping");
 }
 
 void LinkServer::wishes_changed() {
   if (wishes_timer_->pending()) return;
   wishes_timer_->start(kTellAfter, [this] {
-    for (auto& [raw, session] : sessions_) session->tell();
+    for (auto& [number, session] : sessions_) session->tell();
   });
 }
 
@@ -429,7 +436,7 @@ port::Endpoint LinkServer::local() const {
 
 LinkServerStats LinkServer::stats() const {
   LinkServerStats s = stats_;
-  for (const auto& [raw, session] : sessions_) s.connections += session->ready();
+  for (const auto& [number, session] : sessions_) s.connections += session->ready();
   s.memory = memory_->in_memory();
   s.memory_peak = memory_->peak();
   s.memory_waits = memory_->waits();
@@ -438,9 +445,9 @@ LinkServerStats LinkServer::stats() const {
 }
 
 port::ConnectionHandler* LinkServer::accepted(std::unique_ptr<port::Connection>&& connection) {
-  ++stats_.accepted;
-  auto session = std::make_shared<Session>(*this, std::move(connection));
-  sessions_[session.get()] = session;
+  const uint64_t number = ++stats_.accepted;
+  auto session = std::make_shared<Session>(*this, number, std::move(connection));
+  sessions_.emplace(number, session);
   return session.get();
 }
 
@@ -464,19 +471,19 @@ void LinkServer::replace(Session& session) {
   log_debug("link_session_replaced", {{"node", session.hello().name}});
   older->drop();
   // Destroyed later: it may be the one whose bytes are being handled further up the stack.
-  forget_later(older);
+  forget_later(older->number());
 }
 
 void LinkServer::ended(Session& session) {
   auto it = channels_.find({session.hello().node, session.hello().channel});
   if (it != channels_.end() && it->second == &session) channels_.erase(it);
-  forget_later(&session);
+  forget_later(session.number());
 }
 
-void LinkServer::forget_later(Session* session) {
-  loop_.post([this, alive = alive_, session] {
+void LinkServer::forget_later(uint64_t number) {
+  loop_.post([this, alive = alive_, number] {
     if (!*alive) return;
-    if (auto it = sessions_.find(session); it != sessions_.end()) {
+    if (auto it = sessions_.find(number); it != sessions_.end()) {
       it->second->detach();
       sessions_.erase(it);
     }
@@ -492,12 +499,12 @@ void LinkServer::let_in() {
 void LinkServer::tick() {
   Instant now = loop_.now();
   bool freed = false;
-  for (auto& [raw, session] : sessions_) {
+  for (auto& [number, session] : sessions_) {
     session->check_time(now);
     freed |= session->rests(now);
   }
   if (freed)
-    for (auto& [raw, session] : sessions_) session->flush();
+    for (auto& [number, session] : sessions_) session->flush();
   let_in();
   ticker_->start(1s, [this] { tick(); });
 }

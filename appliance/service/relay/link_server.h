@@ -84,7 +84,7 @@ class LinkServer {
   void replace(Session& older);
   void ended(Session& session);
   void tick();
-  void forget_later(Session* session);
+  void forget_later(uint64_t number);
   void let_in();
 
   LinkServerOptions options_;
@@ -94,7 +94,7 @@ class LinkServer {
   Staging* staging_;
   std::shared_ptr<link::ReceiverMemory> memory_;  // sessions that are closed give back, too
   std::unique_ptr<port::Listener> listener_;
-  std::map<Session*, std::shared_ptr<Session>> sessions_;
+  std::map<uint64_t, std::shared_ptr<Session>> sessions_;  // in the order in which they came
   std::map<std::pair<NodeId, uint64_t>, Session*> channels_;
   link::Decompressor decompressor_;
   std::unique_ptr<port::Timer> ticker_;

@@ -41,8 +41,11 @@ struct LsdServer::Request {
 
 class LsdServer::Session : public port::ConnectionHandler, public std::enable_shared_from_this<Session> {
  public:
-  Session(LsdServer& server, std::unique_ptr<port::Connection> connection)
-      : server_(server), connection_(std::move(connection)) {}
+  Session(LsdServer& server, uint64_t number, std::unique_ptr<port::Connection> connection)
+      : server_(server), number_(number), connection_(std::move(connection)) {}
+
+  /// Of all that were accepted, in order.
+  uint64_t number() const { return number_; }
 
   // --- port::ConnectionHandler
   void on_open(port::Connection&) override {}
@@ -261,6 +264,7 @@ class LsdServer::Session : public port::ConnectionHandler, public std::enable_sh
   }
 
   LsdServer& server_;
+  const uint64_t number_;
   std::unique_ptr<port::Connection> connection_;
   std::shared_ptr<Request> request_;  // being written, or waiting for room on disk
   size_t reserved_ = 0;
@@ -305,7 +309,7 @@ Result<> LsdServer::start() {
 void LsdServer::stop() {
   stopping_ = true;
   listener_.reset();
-  for (auto& [raw, session] : sessions_) session->shut();
+  for (auto& [number, session] : sessions_) session->shut();
 }
 
 port::Endpoint LsdServer::local() const {
@@ -315,7 +319,7 @@ port::Endpoint LsdServer::local() const {
 LsdServerStats LsdServer::stats() const {
   LsdServerStats s = stats_;
   s.connections = sessions_.size();
-  for (const auto& [raw, session] : sessions_) s.held += session->holds();
+  for (const auto& [number, session] : sessions_) s.held += session->holds();
   s.events = durable_.events;
   s.bytes = durable_.bytes;
   return s;
@@ -329,28 +333,28 @@ std::map<std::string, IntakeCounters> LsdServer::direct_counters() const {
 }
 
 port::ConnectionHandler* LsdServer::accepted(std::unique_ptr<port::Connection>&& connection) {
-  ++stats_.accepted;
-  auto session = std::make_shared<Session>(*this, std::move(connection));
-  sessions_[session.get()] = session;
+  const uint64_t number = ++stats_.accepted;
+  auto session = std::make_shared<Session>(*this, number, std::move(connection));
+  sessions_.emplace(number, session);
   return session.get();
 }
 
 void LsdServer::ended(Session& session) {
-  loop_.post([this, alive = alive_, gone = &session] {
+  loop_.post([this, alive = alive_, gone = session.number()] {
     if (*alive) sessions_.erase(gone);
   });
 }
 
 /// Room in memory was freed: whoever waits for some looks again.
 void LsdServer::reserve_again() {
-  for (auto& [raw, session] : sessions_)
+  for (auto& [number, session] : sessions_)
     if (session->waits_for_room()) session->go_on();
 }
 
 void LsdServer::tick() {
   Instant now = loop_.now();
   std::vector<std::shared_ptr<Session>> held;
-  for (auto& [raw, session] : sessions_) {
+  for (auto& [number, session] : sessions_) {
     session->check_time(now);
     if (session->holds()) held.push_back(session);
   }

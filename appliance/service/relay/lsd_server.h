@@ -100,8 +100,8 @@ class LsdServer {
   StreamId ingress_;
   uint64_t position_ = 0;
   std::unique_ptr<port::Listener> listener_;
-  std::map<Session*, std::shared_ptr<Session>> sessions_;
-  size_t reserved_ = 0;  // bytes of large frames that are arriving or being written
+  std::map<uint64_t, std::shared_ptr<Session>> sessions_;  // in the order in which they came
+  size_t reserved_ = 0;                                    // bytes of large frames that are arriving or being written
   bool stopping_ = false;
   std::unique_ptr<port::Timer> ticker_;
   LsdServerStats stats_;

@@ -259,6 +259,50 @@ TEST_F(StagingTest, a_decision_names_what_is_here_beside_what_is_not) {
   EXPECT_EQ(staging->stats().batches, 0u);
 }
 
+/// What HOLD took back from one connection is delivered by another way, and the stream is done; then, from a socket
+/// buffer that nobody read for long, comes what was taken back.
+TEST_F(StagingTest, what_was_taken_back_is_still_refused_when_another_connection_has_closed_the_stream) {
+  auto other = std::make_shared<Client>();
+  for (auto& each : {client, other}) {
+    EXPECT_TRUE(intake->take(kKey, "ams", events(0, each == client ? 0 : 4, "one\n"), 100, each));
+    settle();
+  }
+  files.capacity = files.used();
+  EXPECT_TRUE(intake->take(kKey, "ams", events(0, 8, "two\n"), 100, client));
+  settle();
+  ASSERT_EQ(client->holds.size(), 1u);
+  ASSERT_EQ(other->holds.size(), 1u) << "everybody is told";
+  files.capacity = UINT64_MAX;
+  settle();
+  ASSERT_EQ(other->releases, 1);
+  EXPECT_FALSE(intake->close(kKey, client));
+  other->bytes = 0;
+  EXPECT_TRUE(intake->take(kKey, "ams", events(0, 8, "two\n"), 100, other));
+  EXPECT_TRUE(staging->stage(kKey, "ams", events(3, 12, "three\n"), 100, other));
+  settle();
+  EXPECT_EQ(lines(), "one\none\n");
+  EXPECT_EQ(staging->stats().batches, 0u);
+  EXPECT_EQ(other->bytes, 200u) << "its credit comes back";
+  EXPECT_EQ(intake->streams(), 1u);
+  EXPECT_TRUE(intake->close(kKey, other));
+  EXPECT_EQ(intake->streams(), 0u);
+}
+
+TEST_F(StagingTest, a_stream_whose_other_connection_never_closes_it_goes_when_that_has_gone) {
+  auto other = std::make_shared<Client>();
+  EXPECT_TRUE(intake->take(kKey, "ams", events(0, 0, "one\n"), 100, client));
+  settle();
+  intake->introduce(kKey, other);
+  EXPECT_FALSE(intake->close(kKey, client));
+  loop.advance(std::chrono::hours(2));
+  EXPECT_EQ(intake->streams(), 1u);
+  other.reset();
+  loop.advance(std::chrono::hours(2));
+  settle();
+  EXPECT_EQ(intake->streams(), 0u);
+  EXPECT_FALSE(intake->has(kKey, 0, 4));
+}
+
 TEST_F(StagingTest, a_closed_stream_leaves_nothing) {
   stage(5, 0, "one\n");
   staging->close(kKey);
