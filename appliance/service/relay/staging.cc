@@ -216,8 +216,8 @@ Staging::Entry* Staging::find(const link::StreamKey& key, uint64_t attempt) {
 void Staging::publish(const link::StreamKey& key, uint64_t attempt) {
   Entry& entry = streams_.at(key).at(attempt);
   // It does not pass an earlier one that found no room and is tried again.
-  if (auto waits = again_.lower_bound({key, 0}); waits != again_.end() && waits->first == key) {
-    again_.insert({key, attempt});
+  if (auto waits = again_.lower_bound({key, 0, 0}); waits != again_.end() && std::get<0>(*waits) == key) {
+    again_.insert({key, entry.range.first, attempt});
     return;
   }
   if (std::exchange(entry.publishing, true)) return;
@@ -251,12 +251,12 @@ void Staging::published(const link::StreamKey& key, uint64_t attempt, bool durab
   Entry* entry = find(key, attempt);
   if (!entry) return;
   entry->publishing = false;
-  again_.insert({key, attempt});
+  again_.insert({key, entry->range.first, attempt});
   if (!retry_->pending()) retry_->start(kRetryAfter, [this] { retry(); });
 }
 
 void Staging::retry() {
-  for (const auto& [key, attempt] : std::exchange(again_, {}))
+  for (const auto& [key, first, attempt] : std::exchange(again_, {}))
     if (find(key, attempt)) publish(key, attempt);
 }
 

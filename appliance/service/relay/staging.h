@@ -25,6 +25,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "service/relay/intake.h"
@@ -97,7 +98,9 @@ class Staging {
   std::map<link::StreamKey, Entries> streams_;
   std::set<uint64_t> kept_;  // sequences of records with an entry, durable or on its way
   size_t in_memory_ = 0;
-  std::set<std::pair<link::StreamKey, uint64_t>> again_;  // told to publish, and the commit failed
+  /// Told to publish, and the commit failed: by stream, position and attempt. Attempts of two runs of a sender follow
+  /// no order, positions do.
+  std::set<std::tuple<link::StreamKey, uint64_t, uint64_t>> again_;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> sweep_;
   StagingStats stats_;

@@ -206,6 +206,19 @@ TEST_F(StagingTest, decisions_do_not_pass_an_earlier_one_whose_commit_failed) {
   EXPECT_EQ(staging->stats().batches, 0u);
 }
 
+/// The later one is of a new run of the sender, whose attempts are numbered from elsewhere.
+TEST_F(StagingTest, decisions_wait_for_room_in_the_order_of_the_stream) {
+  stage(900, 0, "one\n");
+  stage(6, 4, "two\n");
+  files.capacity = files.used();
+  decide({900}, {});
+  decide({6}, {});
+  EXPECT_EQ(lines(), "");
+  files.capacity = UINT64_MAX;
+  settle();
+  EXPECT_EQ(lines(), "one\ntwo\n");
+}
+
 TEST_F(StagingTest, over_its_bound_streams_are_held) {
   bytes_max = 1;
   restart();
