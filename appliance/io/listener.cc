@@ -24,7 +24,7 @@ using boost::system::error_code;
 constexpr int kBacklog = 4096;
 constexpr int kBindAttempts = 6;
 constexpr Duration kBindPause = 4ms;  // and one more after each attempt
-constexpr Duration kTellAgain = 10s;   // that accepting pauses, over and over
+constexpr Duration kTellAgain = 10s;  // that accepting pauses, over and over
 
 /// What accepts, kept alive by its pending operation until the listener stops it.
 class Acceptor final : public std::enable_shared_from_this<Acceptor> {
