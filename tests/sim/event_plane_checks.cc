@@ -124,7 +124,7 @@ void EventPlane::check_files() {
 /// strict upstream. Without strict a receiver that does not answer in time may be passed.
 bool EventPlane::one_way() const {
   if (shape_.relays > 1) return false;
-  return (shape_.receivers == 1 && shape_.connections == 1) || (shape_.hash && shape_.strict);
+  return (shape_.receivers == 1 && shape_.connections == 1 && !shape_.two_names) || (shape_.hash && shape_.strict);
 }
 
 void EventPlane::check_order(const std::map<std::string, std::vector<std::string>>& by_receiver) {
