@@ -30,7 +30,8 @@ std::string addresses(const std::string& kind, size_t count, bool two_names) {
 }
 
 std::string link_settings(const Shape& shape) {
-  std::string text = "connections = " + std::to_string(shape.connections) + "\n";
+  std::string text = "connections = " + std::to_string(shape.connections) + "\nrequest_timeout = \"5s\"\n";
+  text += "resume_timeout = \"" + std::string(shape.patient ? "1h" : "2s") + "\"\n";
   if (shape.strict) text += "dedup = \"strict\"\n";
   if (shape.hash) text += "balance = { hash = { regex = \"^<[a-z0-9_]*[.][a-z_]*[.]f[0-9]*\" } }\n";
   return text;
@@ -49,7 +50,8 @@ std::string Shape::to_string() const {
          (tight_disks ? ", tight disks" : "") + (window ? ", window " + std::to_string(window) : "") +
          (receiver_memory < limits::kReceiverMemory ? ", memory " + std::to_string(receiver_memory) : "") +
          (staging_max ? ", staging " + std::to_string(staging_max) : "") + (forgets ? ", forgets" : "") +
-         (reuse_inodes ? ", inodes reused" : "") + (edge_power_cuts ? ", power cuts at edges" : "");
+         (patient ? ", patient" : "") + (reuse_inodes ? ", inodes reused" : "") +
+         (edge_power_cuts ? ", power cuts at edges" : "");
 }
 
 Shape random_shape(Random& random) {
@@ -77,6 +79,7 @@ Shape random_shape(Random& random) {
   if (random.chance(0.4)) s.receiver_memory = 24 * 1024;  // less than the windows of two senders
   if (random.chance(0.3)) s.staging_max = 20'000 + random.below(100'000);
   s.forgets = s.strict && random.chance(0.2);
+  s.patient = random.chance(0.4);
   return s;
 }
 
@@ -160,8 +163,7 @@ std::string EventPlane::edge_config(size_t i) const {
   std::string text =
       "[node]\nname = \"" + name + "\"\ndata_dir = \"/data\"\n[agent]\ndir = \"/in\"\nrotate_age = \"2s\"\n" +
       "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
-      "[[upstream]]\nname = \"next\"\naddresses = [" + to +
-      "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
+      "[[upstream]]\nname = \"next\"\naddresses = [" + to + "]\ninsecure_plain = true\nwindow = \"256KiB\"\n";
   text += link_settings(shape_);
   const std::string ack = shape_.far ? "ack = \"far\"\n" : "";
   text += "[[route]]\nname = \"all\"\nto = [\"next\"]\n" + ack;
@@ -174,9 +176,8 @@ std::string EventPlane::relay_config(size_t i) const {
   return "[node]\nname = \"r" + std::to_string(i) + "\"\nsite = \"relays\"\ndata_dir = \"/data\"\n" +
          "[receiver]\nlink = \"0.0.0.0:3706\"\ninsecure_plain = true\n" +
          (shape_.relay_files ? "dir = \"/events\"\n" : "") + "[[upstream]]\nname = \"far\"\naddresses = [" + to +
-         "]\ninsecure_plain = true\nwindow = \"512KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n" +
-         link_settings(shape_) + "[[route]]\nname = \"all\"\nto = [\"far\"" +
-         (shape_.relay_files ? ", \"files\"" : "") + "]\n" +
+         "]\ninsecure_plain = true\nwindow = \"512KiB\"\n" + link_settings(shape_) +
+         "[[route]]\nname = \"all\"\nto = [\"far\"" + (shape_.relay_files ? ", \"files\"" : "") + "]\n" +
          (shape_.spool_max.empty() ? "" : "spool = { max = \"" + shape_.spool_max + "\" }\n");
 }
 

@@ -40,7 +40,9 @@ struct Shape {
   bool tight_disks = false;  // behind the edges: full, and not, and full again
   size_t window = 0;         // of upstreams, 0: large ones
   uint64_t receiver_memory = limits::kReceiverMemory;
-  uint64_t staging_max = 0;   // 0: large
+  uint64_t staging_max = 0;  // 0: large
+  /// Nothing goes elsewhere while who may hold it cannot be asked: then nothing may come twice, nor be counted so.
+  bool patient = false;
   bool forgets = false;       // strict: an operator gives up receivers that are away
   bool hash = false;          // the lines of one source file are one key: their order holds over all connections
   bool plain = false;         // receivers write "orders" to one plain log
