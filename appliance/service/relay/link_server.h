@@ -86,6 +86,7 @@ class LinkServer {
   void tick();
   void forget_later(uint64_t number);
   void let_in();
+  Staging::Senders asked() const;
 
   LinkServerOptions options_;
   port::Loop& loop_;

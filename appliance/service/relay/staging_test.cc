@@ -351,6 +351,49 @@ TEST_F(StagingTest, what_a_sender_that_never_comes_back_staged_is_swept_after_st
   EXPECT_EQ(client->staged, std::vector<uint64_t>{9});
 }
 
+/// A sender that lost power goes on under new streams, and one that closes a stream cannot say so to whom it cannot
+/// reach: what is left of it must not keep others' room for stream_ttl.
+TEST_F(StagingTest, what_a_sender_that_is_back_does_not_ask_about_makes_room_for_others) {
+  const link::StreamKey other{Random(8).node_id(), 42, StreamId{5}};
+  Staging::Senders asked;
+  segment_bytes = 1;
+  restart();
+  for (uint64_t i = 1; i <= 4; ++i) stage(i, i * 6, "first\n");
+  bytes_max = staging->stats().bytes;
+  restart();
+  staging->asked_by([&] { return asked; });
+  EXPECT_TRUE(intake->open_to(kKey, events(9, 0, "x\n"), client));
+  EXPECT_TRUE(staging->stage(other, "ams", events(1, 0, "other\n"), 100, client));
+  settle();
+  ASSERT_EQ(client->holds, std::vector<std::string>{"staging_full"});
+  const auto again = [&](Duration later) {
+    loop.advance(later);
+    settle();
+    auto next = std::make_shared<Client>();
+    EXPECT_TRUE(staging->stage(other, "ams", events(2, 0, "other\n"), 100, next));
+    settle();
+    loop.advance(2s);
+    return next;
+  };
+  asked.insert({kKey.sender, kKey.target});
+  again(90s);
+  EXPECT_EQ(staging->stats().swept, 0u) << "a connection speaks for the stream";
+  client.reset();
+  asked.clear();
+  again(20s);
+  EXPECT_EQ(staging->stats().swept, 0u) << "its sender is not here";
+  asked.insert({kKey.sender, kKey.target + 1});
+  again(20s);
+  EXPECT_EQ(staging->stats().swept, 0u) << "another upstream of it is";
+  asked.insert({kKey.sender, kKey.target});
+  again(20s);
+  EXPECT_EQ(staging->stats().swept, 4u);
+  EXPECT_TRUE(staging->staged(kKey).empty());
+  EXPECT_EQ(again(2s)->staged, std::vector<uint64_t>{2});
+  restart();
+  EXPECT_TRUE(staging->staged(kKey).empty());
+}
+
 TEST_F(StagingTest, an_entry_without_a_time_is_kept_for_stream_ttl_from_the_start_on) {
   stage(1, 0, "first\n");
   port::WriteBatch older;
