@@ -325,7 +325,9 @@ void EventPlane::fault_of_link() {
   const auto [a, b] = any_link();
   if (shape_.flows && random.chance(0.6)) {
     if (random.chance(0.3)) return fabric_.reset_one(a, b);
-    return fabric_.stall_one(a, b, random.chance(0.3) ? world_.between(5s, 20s) : world_.between(50ms, 5s));
+    const Duration time = random.chance(0.3) ? world_.between(5s, 20s) : world_.between(50ms, 5s);
+    if (random.chance(0.5)) fabric_.lose_connects(a, b, time);
+    return fabric_.stall_one(a, b, time);
   }
   switch (random.below(4)) {
     case 0:

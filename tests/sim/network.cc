@@ -420,7 +420,8 @@ std::unique_ptr<port::Connection> Network::connect(const port::Endpoint& to, por
   fabric_.keep(near);
   world.after(fabric_.travel(host_, there.host, 0), nullptr,
               [this_fabric = &fabric_, near, to = there, port = fabric_.next_port()] {
-                const bool lost = this_fabric->way(near->host, to.host).cut ||
+                const bool lost = this_fabric->loses_connects(near->host, to.host) ||
+                                  this_fabric->way(near->host, to.host).cut ||
                                   this_fabric->way(to.host, near->host).cut || !this_fabric->is_on(to.host);
                 if (!lost) syn_arrived(*this_fabric, near, to, port);
               });

@@ -54,6 +54,14 @@ class Fabric {
   void reset_one(const std::string& a, const std::string& b);
   /// Nothing comes through from `from` to `to` on one of their connections for a while.
   void stall_one(const std::string& from, const std::string& to, Duration how_long);
+  /// No new connection from `from` comes through for a while; those that stand do.
+  void lose_connects(const std::string& from, const std::string& to, Duration how_long) {
+    connects_from_[{from, to}] = world_.now() + how_long;
+  }
+  bool loses_connects(const std::string& from, const std::string& to) const {
+    auto it = connects_from_.find({from, to});
+    return it != connects_from_.end() && it->second > world_.now();
+  }
   /// Connections made from now on have a delay of up to this besides that of their way.
   Duration own_delay_max{};
   /// Another name of a host.
@@ -86,6 +94,7 @@ class Fabric {
   std::map<port::Endpoint, std::shared_ptr<Accepting>> listeners_;
   std::vector<std::shared_ptr<End>> ends_;
   std::map<std::string, std::string> aliases_;
+  std::map<std::pair<std::string, std::string>, Instant> connects_from_;
   uint16_t next_port_ = 20'000;
 };
 

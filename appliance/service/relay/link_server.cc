@@ -165,6 +165,9 @@ class LinkServer::Session : public port::ConnectionHandler,
   }
   bool ready() const { return ready_; }
   uint64_t target() const { return target_; }
+  bool speaks_for(const link::StreamKey& stream) const {
+    return ready_ && !closing_ && hello_.node == stream.sender && target_ == stream.target;
+  }
   /// Whether its sender has asked about all of its streams: before anything else, and as soon as it is connected.
   bool has_asked(Instant now) const {
     return ready_ && !closing_ && (brought_ || now - introduced_at_ >= Staging::kAskedAfter);
@@ -236,8 +239,7 @@ class LinkServer::Session : public port::ConnectionHandler,
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
       on_resume(*resume);
     } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
-      if (server_.intake_.close(key(close->stream), shared_from_this()) && server_.staging_)
-        server_.staging_->close(key(close->stream));
+      server_.close(*this, key(close->stream));
     } else if (auto* decide = std::get_if<link::Decide>(&frame)) {
       if (server_.staging_) server_.staging_->decide(key(decide->stream), *decide);
     } else if (auto* ask = std::get_if<link::InterestAsk>(&frame)) {
@@ -490,6 +492,15 @@ void LinkServer::ended(Session& session) {
   auto it = channels_.find({session.hello().node, session.hello().channel});
   if (it != channels_.end() && it->second == &session) channels_.erase(it);
   forget_later(session.number());
+}
+
+/// All connections of the sender are waited for, also one that has brought nothing of the stream yet: what it was sent
+/// first may lie unread, while another connection brought it again.
+void LinkServer::close(Session& session, const link::StreamKey& key) {
+  if (intake_.known(key) && !intake_.closing(key))
+    for (const auto& [number, other] : sessions_)
+      if (other->speaks_for(key)) intake_.introduce(key, other);
+  if (intake_.close(key, session.shared_from_this()) && staging_) staging_->close(key);
 }
 
 void LinkServer::forget_later(uint64_t number) {

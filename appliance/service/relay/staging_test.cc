@@ -316,6 +316,28 @@ TEST_F(StagingTest, a_stream_whose_other_connection_never_closes_it_goes_when_th
   EXPECT_FALSE(intake->has(kKey, 0, 4));
 }
 
+TEST_F(StagingTest, a_stream_whose_other_connection_never_closes_it_goes_after_a_day) {
+  auto other = std::make_shared<Client>();
+  for (auto& each : {client, other}) EXPECT_TRUE(intake->take(kKey, "ams", events(0, 0, "one\n"), 100, each));
+  settle();
+  EXPECT_FALSE(intake->close(kKey, client));
+  for (int hour = 0; hour < 23; ++hour) loop.advance(std::chrono::hours(1));
+  EXPECT_EQ(intake->streams(), 1u);
+  for (int hour = 0; hour < 3; ++hour) loop.advance(std::chrono::hours(1));
+  settle();
+  EXPECT_EQ(intake->streams(), 0u);
+}
+
+TEST_F(StagingTest, a_stream_that_goes_on_after_a_close_is_not_forgotten) {
+  auto other = std::make_shared<Client>();
+  for (auto& each : {client, other}) EXPECT_TRUE(intake->take(kKey, "ams", events(0, 0, "one\n"), 100, each));
+  settle();
+  EXPECT_FALSE(intake->close(kKey, client));
+  EXPECT_TRUE(intake->take(kKey, "ams", events(0, 4, "two\n"), 100, other));
+  for (int hour = 0; hour < 48; ++hour) loop.advance(std::chrono::hours(1));
+  EXPECT_TRUE(intake->has(kKey, 0, 8));
+}
+
 TEST_F(StagingTest, a_closed_stream_leaves_nothing) {
   stage(5, 0, "one\n");
   staging->close(kKey);

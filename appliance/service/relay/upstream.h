@@ -89,6 +89,7 @@ class Upstream {
   const UpstreamOptions::Address& address(size_t receiver) const;
   void soon();
   std::vector<std::string> sites() const;
+  void choose_asker(size_t place);
 
   UpstreamOptions options_;
   port::Loop& loop_;
@@ -96,6 +97,9 @@ class Upstream {
   std::vector<port::EventSource*> sources_;
   std::unique_ptr<link::Sender> sender_;
   std::vector<std::unique_ptr<Link>> links_;
+  /// By address: the connection that asks there what is wanted, SIZE_MAX: none. What several say of it would come in no
+  /// order.
+  std::vector<size_t> askers_;
   std::unique_ptr<port::Timer> timer_;
   std::unique_ptr<port::Timer> progress_timer_;
   size_t next_source_ = 0;
