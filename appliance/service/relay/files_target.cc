@@ -17,6 +17,7 @@ FilesTarget::FilesTarget(port::EventSource& source, chunk::FilesSink& sink, comm
 FilesTarget::~FilesTarget() {
   *alive_ = false;
   source_.on_ready([] {});
+  source_.on_closed([](StreamId) {});
 }
 
 void FilesTarget::start() {
@@ -24,7 +25,7 @@ void FilesTarget::start() {
   // that moved it and the note of that would otherwise leave the far end untold until the next event.
   for (const port::OpenStream& open : source_.open_streams()) source_.far_advanced(open.stream, open.settled);
   source_.on_ready([this] { soon(); });
-  source_.on_closed([](StreamId) {});
+  source_.on_closed([this](StreamId stream) { held_.erase(stream); });
   soon();
 }
 
@@ -49,39 +50,56 @@ void FilesTarget::pump() {
     waiting_bytes_ = 0;
     for (port::Batch& batch : std::exchange(waiting_, {})) place(std::move(batch));
   }
-  if (!look_again_->pending())
-    for (StreamId stream : std::exchange(held_, {})) source_.resume(stream);
-  for (size_t bytes = 0; bytes < kGroupBytes && waiting_bytes_ < kWaitingBytes;) {
-    auto batch = source_.next(kGroupBytes - bytes);
+  if (!look_again_->pending()) resume_held();
+  size_t kept = 0, back = 0;
+  while (kept < kGroupBytes && back < kGroupBytes && waiting_bytes_ < kWaitingBytes) {
+    auto batch = source_.next(kGroupBytes - kept);
     if (!batch) break;
-    bytes += batch->packed.size();
-    place(std::move(*batch));
+    const size_t bytes = batch->packed.size();
+    (place(std::move(*batch)) ? kept : back) += bytes;
   }
+  if (back >= kGroupBytes && group_.empty()) soon();  // others are still to be asked for theirs
   if ((!waiting_.empty() || !held_.empty()) && !look_again_->pending())
     look_again_->start(kRetryAfter, [this] { soon(); });
   if (!group_.empty()) write();
 }
 
-bool FilesTarget::blocked(const port::Batch& batch) const {
-  bool found = false;
+/// Those whose category is free again: to find that out by what they have would be to read it over and over.
+void FilesTarget::resume_held() {
+  for (auto it = held_.begin(); it != held_.end();) {
+    if (!sink_.obstacle(it->second).empty()) {
+      ++it;
+      continue;
+    }
+    const StreamId stream = it->first;
+    it = held_.erase(it);
+    source_.resume(stream);
+  }
+}
+
+/// The category in whose way something is; empty: none.
+std::string FilesTarget::blocked(const port::Batch& batch) const {
+  std::string found;
   for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t, uint64_t, const Slice& encoded) {
+    if (!found.empty()) return;
     auto block = event::decode(encoded);
-    found = found || (block && !block->gap && !sink_.obstacle(block->category).empty());
+    if (block && !block->gap && !sink_.obstacle(block->category).empty()) found = block->category;
   });
   return found;
 }
 
-/// Into the group, back to its source, or behind what of its stream waits.
-void FilesTarget::place(port::Batch batch) {
-  if (waiting_streams_.contains(batch.stream) || blocked(batch)) {
-    if (!waiting_streams_.contains(batch.stream) && source_.take_back(batch.stream, batch.first)) {
-      held_.insert(batch.stream);
-      return;
+/// Into the group, behind what of its stream waits, or back to its source (false).
+bool FilesTarget::place(port::Batch batch) {
+  const bool behind = waiting_streams_.contains(batch.stream);
+  if (std::string category = behind ? std::string() : blocked(batch); behind || !category.empty()) {
+    if (!behind && source_.take_back(batch.stream, batch.first)) {
+      held_[batch.stream] = std::move(category);
+      return false;
     }
     waiting_streams_.insert(batch.stream);
     waiting_bytes_ += batch.packed.size();
     waiting_.push_back(std::move(batch));
-    return;
+    return true;
   }
   // What can never be written is taken out first: it is no part of the cursor's `events`.
   for_each_block(batch.packed, batch.first, batch.last, [&](uint64_t first, uint64_t last, const Slice& encoded) {
@@ -95,6 +113,7 @@ void FilesTarget::place(port::Batch batch) {
   });
   entries_.append(source_.advance_entries(batch.stream, batch.last, batch.events));
   group_.push_back(std::move(batch));
+  return true;
 }
 
 void FilesTarget::write() {

@@ -5,8 +5,10 @@
 // the disk has no room, nothing is taken from the source.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "port/event_source.h"
@@ -28,8 +30,9 @@ class FilesTarget {
 
  private:
   void pump();
-  void place(port::Batch batch);
-  bool blocked(const port::Batch& batch) const;
+  bool place(port::Batch batch);
+  void resume_held();
+  std::string blocked(const port::Batch& batch) const;
   void write();
   void soon();
 
@@ -42,7 +45,7 @@ class FilesTarget {
   port::WriteBatch entries_;
   std::vector<port::Batch> waiting_;  // the cursor has not passed these
   std::set<StreamId> waiting_streams_;
-  std::set<StreamId> held_;  // their source has back what it gave of them
+  std::map<StreamId, std::string> held_;  // their source has back what it gave of them; the category that is blocked
   size_t waiting_bytes_ = 0;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> look_again_;

@@ -355,6 +355,59 @@ TEST_F(RelayTest, something_in_a_categorys_place_holds_its_streams_alone_until_i
   EXPECT_EQ(intake->counters().rejected, 0u);
 }
 
+/// Streams that are held are not read again before they may go on, and never keep the others from their turn.
+TEST_F(RelayTest, the_files_target_gets_to_everybody_however_much_is_held) {
+  constexpr size_t kLanes = 7;
+  struct Lanes : LineSource {
+    using LineSource::LineSource;
+    std::optional<port::Batch> next(size_t room) override {
+      for (size_t i = 0; i < kLanes; ++i) {
+        if (held.contains(i) || done.contains(i)) continue;
+        const bool greedy = i + 1 < kLanes;
+        event::Block block;
+        block.category = greedy ? "greedy" + std::to_string(i) : "modest";
+        std::string text(greedy ? FilesTarget::kGroupBytes / 2 - 100 : 10, 'x');
+        text.back() = '\n';
+        if (text.size() > room) return std::nullopt;
+        block.id = {kEdge, StreamId{i}, 0, text.size()};
+        block.events = 1;
+        std::string packed;
+        put_varint(packed, text.size());
+        const size_t end = text.size();
+        block.payload = Slice(std::move(text));
+        put_sized(packed, event::encode(block));
+        ++read[i];
+        done.insert(i);
+        return port::Batch{StreamId{i}, 0, end, 1, Slice(std::move(packed))};
+      }
+      return std::nullopt;
+    }
+    bool take_back(StreamId lane, uint64_t) override {
+      held.insert(lane.value);
+      done.erase(lane.value);
+      return true;
+    }
+    void resume(StreamId lane) override { held.erase(lane.value); }
+    std::set<size_t> held, done;
+    std::map<size_t, int> read;
+  };
+  start_receiver();
+  for (size_t i = 0; i + 1 < kLanes; ++i) files.append("/far/events/greedy" + std::to_string(i), "a stray file");
+  Lanes source(kEdge, "");
+  FilesTarget target(source, *sink, *committer, loop);
+  target.start();
+  settle(100ms);
+  EXPECT_EQ(source.held.size(), kLanes - 1);
+  EXPECT_EQ(far_lines("modest"), "xxxxxxxxx\n");
+  settle(20s);
+  for (const auto& [lane, times] : source.read) EXPECT_EQ(times, 1) << lane;
+  ASSERT_TRUE(files.unlink("/far/events/greedy3"));
+  settle(20s);
+  EXPECT_EQ(source.held.size(), kLanes - 2);
+  EXPECT_EQ(far_lines("greedy3").size(), FilesTarget::kGroupBytes / 2 - 100);
+  EXPECT_EQ(source.read[2], 1);
+}
+
 TEST_F(RelayTest, a_full_spool_holds_its_streams_until_it_has_room) {
   start_receiver(true);
   LineSource& source = sources.emplace_back(kEdge, "clicks");
