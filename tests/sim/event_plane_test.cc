@@ -112,7 +112,9 @@ TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
     shape.receivers = 2 + random.below(2);
     EventPlane plane(seed, shape);
     const auto complaints = plane.run();
-    EXPECT_TRUE(complaints.empty()) << complaints.front() << "\n" << plane.describe();
+    std::string all;
+    for (const auto& c : complaints) all += c + "\n";
+    EXPECT_TRUE(complaints.empty()) << all << plane.describe() << "again: PH_SIM_FIRST=" << seed << " PH_SIM_SEEDS=1";
     EXPECT_EQ(plane.surplus(), 0u) << plane.describe();
     uint64_t maybe = 0;
     for (const auto& [name, node] : plane.nodes()) maybe += node->maybe_duplicates();

@@ -187,7 +187,9 @@ void Node::disarm() {
 }
 
 void Node::freeze(Duration how_long) {
-  if (running_) running_->process->frozen_until = world_.now() + how_long;
+  if (!running_) return;
+  Instant& until = running_->process->frozen_until;
+  until = std::max(until, world_.now() + how_long);  // what happens meanwhile is put off until then
 }
 
 bool Node::frozen() const {
