@@ -187,6 +187,29 @@ TEST_F(RelayTest, lines_arrive_once_and_the_source_is_told) {
   EXPECT_EQ(intake->direct_counters()["default"].events, 100u);
 }
 
+TEST_F(RelayTest, an_upstream_that_finishes_is_told_of_what_is_in_flight_and_sends_no_more) {
+  start_receiver();
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
+  source.add("one");
+  start_upstream(source);
+  disk.hold();
+  settle();
+  ASSERT_FALSE(upstream->drained());
+  upstream->finish();
+  source.add("two");
+  disk.release();
+  settle();
+  EXPECT_TRUE(upstream->drained());
+  EXPECT_EQ(source.delivered, 1u);
+  settle();
+  EXPECT_EQ(far_lines("clicks"), "one\n");
+  upstream.reset();
+  start_upstream(source);
+  settle();
+  EXPECT_EQ(far_lines("clicks"), "one\ntwo\n");
+  EXPECT_EQ(intake->counters().duplicates, 0u);
+}
+
 TEST_F(RelayTest, a_sender_that_forgot_its_cursor_repeats_nothing) {
   start_receiver();
   LineSource& source = sources.emplace_back(kEdge, "clicks");

@@ -227,6 +227,10 @@ void Upstream::start() {
   soon();
 }
 
+bool Upstream::drained() const {
+  return std::ranges::none_of(sender_->receivers(), [](const auto& r) { return r.in_flight_batches > 0; });
+}
+
 void Upstream::stop() {
   stopped_ = true;
   timer_->cancel();
@@ -248,7 +252,7 @@ void Upstream::pump() {
   Instant now = loop_.now();
   if (sender_->deadline() <= now) sender_->tick(now);
   apply_effects();
-  pull();
+  if (!finishing_) pull();
   apply_effects();
   rearm();
 }

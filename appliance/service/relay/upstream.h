@@ -68,6 +68,10 @@ class Upstream {
   Upstream(UpstreamOptions options, port::Loop& loop, port::Network& network, std::vector<port::EventSource*> sources);
   ~Upstream();
   void start();
+  /// Takes nothing more from its sources. What is in flight may still be acknowledged: wait for drained() if there is
+  /// time, so that nothing is uncertain after the next start.
+  void finish() { finishing_ = true; }
+  bool drained() const;
   /// Closes the connections; what is not acknowledged is asked for again after the next start.
   void stop();
   const std::string& name() const { return options_.name; }
@@ -107,6 +111,7 @@ class Upstream {
   uint64_t looped_ = 0;
   std::vector<bool> ready_;  // sources that may have something
   bool pump_posted_ = false;
+  bool finishing_ = false;
   bool stopped_ = true;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
