@@ -553,8 +553,8 @@ void Node::shut_down() {
   if (link_server_) link_server_->stop();
   if (lsd_server_) lsd_server_->stop();
   for (auto& u : lsd_upstreams_) u->stop();
-  // LSD's protocol can't be asked what arrived: what is answered now is not sent again after the next start. Ours can be
-  // asked, but by then the lines may be gone, and would be counted as dropped.
+  // LSD's protocol can't be asked what arrived: what is answered now is not sent again after the next start. Ours can
+  // be asked, but by then the lines may be gone, and would be counted as dropped.
   auto answered = [this] {
     const auto drained = [](const auto& u) { return u->drained(); };
     return std::ranges::all_of(lsd_upstreams_, drained) && std::ranges::all_of(upstreams_, drained);
