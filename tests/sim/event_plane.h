@@ -125,6 +125,7 @@ class EventPlane {
   bool one_way() const;
   void check_order(const std::map<std::string, std::vector<std::string>>& by_receiver);
   bool lost_power(std::string_view token) const;
+  std::string where_is(std::string_view token) const;
   uint64_t maybe_duplicates(std::string_view prefix) const;
   void check_accounts();
   void check_edge(Node& edge);

@@ -74,6 +74,17 @@ uint64_t EventPlane::maybe_duplicates(std::string_view prefix) const {
   return sum;
 }
 
+/// The files that have it, for messages.
+std::string EventPlane::where_is(std::string_view token) const {
+  std::string out;
+  for (const auto& [name, node] : nodes_)
+    for (const std::string& path : node->files().paths())
+      if (node->files().inode(path)->kind == port::FileKind::regular &&
+          node->files().content(path).find(token) != std::string::npos)
+        out += " " + name + ":" + path;
+  return out.empty() ? ", which is nowhere" : ", which is in" + out;
+}
+
 /// Whether its edge did: Shape::edge_power_cuts.
 bool EventPlane::lost_power(std::string_view token) const {
   return power_cut_edges_.contains(std::string(token.substr(1, token.find('.') - 1)));
@@ -103,7 +114,7 @@ void EventPlane::check_files() {
   }
   for (const auto& p : producers_)
     for (const std::string& token : p->lines())
-      if (!everywhere.contains(token)) complain("lost: " + token);
+      if (!everywhere.contains(token)) complain("lost: " + token + where_is(token));
   for (const std::string& token : acknowledged_)
     if (!everywhere.contains(token)) complain("acknowledged message lost: " + token);
   for (const auto& [token, count] : everywhere) surplus_ += count - 1;

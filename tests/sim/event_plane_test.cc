@@ -1,4 +1,4 @@
-// The event plane over simulated time, disks and networks. `PH_SIM_SEEDS=N` runs N seeds (60 without it), PH_SIM_SEED=S
+// The event plane over simulated time, disks and networks. `PH_SIM_SEEDS=N` runs N seeds (50 without it), PH_SIM_SEED=S
 // runs one again, PH_SIM_FIRST=S begins there, PH_SIM_LOG=1 with the nodes' logs, PH_SIM_GO_ON=1 does not end at the
 // first seed that fails.
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(EventPlaneSim, the_same_seed_is_the_same_run) {
 TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
   quiet();
   const uint64_t first = number_from("PH_SIM_FIRST", 1),
-                 seeds = std::max<uint64_t>(8, number_from("PH_SIM_SEEDS", 60) / 5);
+                 seeds = std::max<uint64_t>(8, number_from("PH_SIM_SEEDS", 50) / 5);
   for (uint64_t seed = first; seed < first + seeds && go_on(); ++seed) {
     running_seed = seed;
     alarm(300);
@@ -112,7 +112,9 @@ TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
     shape.receivers = 2 + random.below(2);
     EventPlane plane(seed, shape);
     const auto complaints = plane.run();
-    EXPECT_TRUE(complaints.empty()) << complaints.front() << "\n" << plane.describe();
+    std::string all;
+    for (const auto& c : complaints) all += c + "\n";
+    EXPECT_TRUE(complaints.empty()) << all << plane.describe() << "again: PH_SIM_FIRST=" << seed << " PH_SIM_SEEDS=1";
     EXPECT_EQ(plane.surplus(), 0u) << plane.describe();
     uint64_t maybe = 0;
     for (const auto& [name, node] : plane.nodes()) maybe += node->maybe_duplicates();
@@ -125,7 +127,7 @@ TEST(EventPlaneSim, strict_publishes_nothing_twice_over_all_receivers) {
 TEST(EventPlaneSim, seeds_that_once_failed) {
   quiet();
   for (const uint64_t seed : {93, 179, 192, 203, 302, 385, 408, 422, 572}) run_seed(seed, false);
-  for (const uint64_t seed : {204, 680, 864, 2573}) run_seed(seed);
+  for (const uint64_t seed : {68, 242, 247}) run_seed(seed);
 }
 
 TEST(SimWorld, a_task_that_asks_for_itself_at_once_is_found_to_spin) {
@@ -144,7 +146,7 @@ TEST(SimWorld, a_task_that_asks_for_itself_at_once_is_found_to_spin) {
 TEST(EventPlaneSim, nothing_acknowledged_is_lost_nothing_comes_twice_all_is_counted) {
   quiet();
   if (const uint64_t one = number_from("PH_SIM_SEED", 0)) return run_seed(one);
-  const uint64_t first = number_from("PH_SIM_FIRST", 1), seeds = number_from("PH_SIM_SEEDS", 60);
+  const uint64_t first = number_from("PH_SIM_FIRST", 1), seeds = number_from("PH_SIM_SEEDS", 50);
   for (uint64_t seed = first; seed < first + seeds && go_on(); ++seed) run_seed(seed);
 }
 

@@ -187,7 +187,9 @@ void Node::disarm() {
 }
 
 void Node::freeze(Duration how_long) {
-  if (running_) running_->process->frozen_until = world_.now() + how_long;
+  if (!running_) return;
+  Instant& until = running_->process->frozen_until;
+  until = std::max(until, world_.now() + how_long);  // what happens meanwhile is put off until then
 }
 
 bool Node::frozen() const {
@@ -201,8 +203,22 @@ void Node::give_up(const std::string& address) {
 
 void Node::stop() {
   if (!running_) return;
-  for (auto& u : running_->upstreams) u->stop();
+  for (auto& u : running_->upstreams) u->finish();
   if (running_->server) running_->server->stop();
+  await_answers(running_->process, 100);
+}
+
+/// What is in flight may still be acknowledged, for a second; then all is written.
+void Node::await_answers(const ProcessPtr& process, int turns) {
+  if (!process->alive) return;
+  const bool drained = std::ranges::all_of(running_->upstreams, [](const auto& u) { return u->drained(); });
+  if (!drained && turns > 0) {
+    world_.after(10ms, process, [this, alive = alive_, process, turns] {
+      if (*alive) await_answers(process, turns - 1);
+    });
+    return;
+  }
+  for (auto& u : running_->upstreams) u->stop();
   auto left = std::make_shared<size_t>(running_->agent ? 1 : 0);
   if (running_->agent) running_->agent->stop([left] { --*left; });
   for (RouteSpool& s : running_->spools)

@@ -106,6 +106,7 @@ class Node {
   Result<> open_receiver(Running& r);
   bool needs_log(const settings::Route& route) const;
   void died(Crash kind);
+  void await_answers(const ProcessPtr& process, int turns);
   void await_end(const ProcessPtr& process, const std::shared_ptr<size_t>& left, int turns);
 
   World& world_;

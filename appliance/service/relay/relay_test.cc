@@ -547,6 +547,53 @@ TEST_F(RelayTest, a_peer_with_another_version_or_this_nodes_own_id_is_refused) {
   }
 }
 
+/// What the second connection was sent lies unread while the first one brings the same and closes the stream.
+TEST_F(RelayTest, a_closed_stream_is_known_until_each_connection_of_its_sender_has_closed_it) {
+  start_receiver();
+  struct Client : port::ConnectionHandler {
+    std::unique_ptr<port::Connection> connection;
+    void on_open(port::Connection&) override {}
+    port::Consumed on_data(port::Connection&, ByteView b) override { return {b.size(), 0}; }
+    void on_close(port::Connection&, const Error&) override {}
+    void send(const link::Frame& frame) {
+      const link::Encoded e = link::encode(frame);
+      connection->send_copy(e.head + std::string(e.body.view()));
+    }
+  };
+  const StreamId stream{4711};
+  event::Block block;
+  block.category = "clicks";
+  block.id = {kEdge, stream, 0, 4};
+  block.events = 1;
+  block.payload = Slice(std::string("one\n"));
+  std::string packed;
+  put_varint(packed, 4);
+  put_sized(packed, event::encode(block));
+  link::Events events;
+  events.stream = stream;
+  events.last = 4;
+  events.events = 1;
+  events.packed = Slice(std::move(packed));
+  Client clients[2];
+  for (uint64_t channel : {0, 1}) {
+    clients[channel].connection = network.connect(kAt, {}, clients[channel]);
+    clients[channel].send(link::Hello{.node = kEdge, .target = "fra", .incarnation = 1, .channel = channel});
+  }
+  settle();
+  clients[0].send(events);
+  settle();
+  clients[0].send(link::CloseStream{stream});
+  settle();
+  EXPECT_EQ(intake->streams(), 1u);
+  clients[1].send(events);
+  settle();
+  EXPECT_EQ(far_lines("clicks"), "one\n");
+  EXPECT_EQ(intake->counters().duplicates, 1u);
+  clients[1].send(link::CloseStream{stream});
+  settle();
+  EXPECT_EQ(intake->streams(), 0u);
+}
+
 /// What is wanted at an address is told as changes: of two connections the slower one would tell old ones last.
 TEST_F(RelayTest, of_several_connections_to_an_address_one_at_a_time_asks_what_is_wanted) {
   struct Peer : port::ConnectionHandler {
