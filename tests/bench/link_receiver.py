@@ -91,9 +91,11 @@ def main():
     rows = []
     for _ in range(asked.runs):
         rows.append(one_run(asked, build, folder))
-        raw, (rate, cpu, _, peak, load, _) = raw_rate(asked, build, folder), rows[-1].values()
-        print(f"{rate:.0f} events/s ({rate * asked.event / 1e6:.0f} MB/s, {rate * asked.event / raw:.2f} of raw "
-              f"{raw / 1e6:.0f} MB/s), receiver {cpu:.2f} us CPU an event, {peak:.0f} MiB; the load {load:.2f} us", flush=True)
+        row, raw = rows[-1], raw_rate(asked, build, folder)
+        bytes_per_s = row["events/s"] * asked.event
+        print(f"{row['events/s']:.0f} events/s ({bytes_per_s / 1e6:.0f} MB/s, {bytes_per_s / raw:.2f} of raw {raw / 1e6:.0f} "
+              f"MB/s), receiver {row['us CPU/event']:.2f} us CPU an event, {row['peak MiB']:.0f} MiB; the load "
+              f"{row['load us/event']:.2f} us", flush=True)
     print(f"median {statistics.median(row['events/s'] for row in rows):.0f} events/s, "
           f"{statistics.median(row['us CPU/event'] for row in rows):.2f} us")
     shutil.rmtree(folder, ignore_errors=True)
