@@ -363,6 +363,35 @@ def test_a_flood_of_aliases_costs_what_the_aliases_may(node, others, kind):
     wire.close()
 
 
+@each_transport
+def test_a_flood_that_matches_much_is_no_pause_for_others(node, others, kind):
+    """A topic of as many levels as there may be, against thousands of filters that have to be walked down to the end."""
+    depth, choices = 128, 10
+    for i in range(3):
+        filters = ["/".join(["a+"[n >> level & 1] for level in range(choices)] + ["+"] * (depth - choices - i)) for n in range(SUBSCRIPTIONS)]
+        Wire(node, kind, connect(f"walk-{i}"), wait=WAIT).subscribe(filters)
+    wire = Wire(node, kind, connect("flood"), wait=WAIT)
+    wire.send(publish("/".join("a" * depth), b"x") * 100 + b"\xc0\0")
+    assert others()
+    assert not wire.arrived(), "they waited for all of it"
+    assert wire.packet()[0] == PINGRESP
+
+
+def test_one_filter_a_hundred_thousand_times_is_one(node, others):
+    asked = subscribe(["z"] * 200_000)
+    wires = [Wire(node, "mqtt", connect(f"again-{i}", clean=False), wait=WAIT) for i in range(8)]
+    with Peak(node, 128 * MIB):  # what is taken apart of one on each worker, and eight packets; kept were 32 MiB of each
+        for one in wires:
+            one.send(asked)
+        assert others()
+        for one in wires:
+            assert one.expect(SUBACK)[2:] == bytes(200_000)
+    assert counters(node)["subscriptions"] == others.count + len(wires)
+    for i, one in enumerate(wires):
+        one.close()
+        Wire(node, "mqtt", connect(f"again-{i}"), wait=WAIT).close()  # nothing is left of the session
+
+
 # --- storms
 
 @each_transport

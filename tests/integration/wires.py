@@ -3,6 +3,7 @@ client does; mqtt_wire.py has the layers themselves."""
 import os
 import pathlib
 import socket
+import ssl
 import struct
 
 from mqtt_wire import CLOSE, PING, PONG, UPGRADE, WAIT
@@ -182,6 +183,17 @@ class Wire:
     def subscribe(self, filters, qos=0, version=4):
         self.send(subscribe([filters] if isinstance(filters, str) else filters, qos, 1, version))
         return self.expect(SUBACK)
+
+    def arrived(self):
+        """Whether a packet is there now. It is not kept."""
+        before = self.socket.gettimeout()
+        self.socket.settimeout(0)
+        try:
+            return bool(self.packet())
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        finally:
+            self.socket.settimeout(before)
 
     def alive(self):
         """The broker answers, behind whatever it sends before."""
