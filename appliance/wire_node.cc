@@ -549,13 +549,18 @@ void Node::stop() {
 void Node::shut_down() {
   log_info("posthouse_stopping", {});
   host::notify_stopping();
-  for (auto& u : upstreams_) u->stop();
+  for (auto& u : upstreams_) u->finish();
   if (link_server_) link_server_->stop();
   if (lsd_server_) lsd_server_->stop();
-  // LSD's protocol can't be asked what arrived: what is answered now is not sent again after the next start.
   for (auto& u : lsd_upstreams_) u->stop();
-  auto answered = [this] { return std::ranges::all_of(lsd_upstreams_, [](const auto& u) { return u->drained(); }); };
+  // LSD's protocol can't be asked what arrived: what is answered now is not sent again after the next start. Ours can be
+  // asked, but by then the lines may be gone, and would be counted as dropped.
+  auto answered = [this] {
+    const auto drained = [](const auto& u) { return u->drained(); };
+    return std::ranges::all_of(lsd_upstreams_, drained) && std::ranges::all_of(upstreams_, drained);
+  };
   if (!answered()) loop_.run_until(answered, kLastAnswers);
+  for (auto& u : upstreams_) u->stop();
   if (broker_) broker_->stop();
   // Shared, since what does not finish within the bound may still answer later.
   auto writing = std::make_shared<size_t>(agent_ ? 1 : 0);

@@ -134,7 +134,7 @@ void Socket::begin_flushing(Duration linger) {
   set_deadline(linger);
   mark_dirty();
   if (!showing_) {
-    tail_ = {};
+    drop_tail(tail_.size());
     wait_readable();
   }
 }
@@ -330,11 +330,8 @@ void Socket::received(ByteView fresh) {
     port::Consumed took = show(tail_);
     if (phase_ != Phase::open) return;
     wanted_ = took.wanted;
-    if (took.bytes == tail_.size()) {
-      tail_ = {};
-      break;
-    }
-    tail_.erase(0, took.bytes);
+    drop_tail(took.bytes);
+    if (tail_.empty()) break;
     if (fresh.empty()) return;
     if (wanted_ <= tail_.size()) wanted_ = 0;  // join with fresh and show once more
   }
@@ -355,8 +352,17 @@ port::Consumed Socket::show(ByteView bytes) {
   port::Consumed took = handler_->on_data(*handle_, bytes);
   showing_ = false;
   PH_ASSERT(took.bytes <= bytes.size(), "a handler consumed more than it was shown");
-  if (phase_ != Phase::open) tail_ = {};
+  if (phase_ != Phase::open) drop_tail(tail_.size());
   return took;
+}
+
+/// The front of the tail was consumed. Its memory goes, too, so that a connection does not keep for ever what its
+/// largest frame took; assigning an empty string would keep it.
+void Socket::drop_tail(size_t size) {
+  if (tail_.size() - size < tail_.capacity() / 4)
+    std::string(tail_, size).swap(tail_);
+  else
+    tail_.erase(0, size);
 }
 
 void Socket::show_tail_again() {

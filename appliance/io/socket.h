@@ -142,6 +142,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void received(ByteView fresh);
   port::Consumed show(ByteView bytes);
   void show_tail_again();
+  void drop_tail(size_t size);
   void end_of_input(std::string_view how);
   /// A layer's own end of the stream, a Close frame or close_notify, was read.
   void stream_ended();

@@ -348,7 +348,7 @@ void Socket::release() {
   tls_.reset();
   if (output_) loop_.return_output(std::move(output_));
   if (websocket_ && websocket_->staged) loop_.return_output(std::move(websocket_->staged));
-  if (!showing_) tail_ = {};
+  if (!showing_) drop_tail(tail_.size());
   if (listener_) listener_->options.live->fetch_sub(1, std::memory_order_relaxed);
   listener_.reset();
 }

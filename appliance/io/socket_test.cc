@@ -202,6 +202,26 @@ TEST(Tcp, grows_a_tail_with_what_arrives_not_with_what_is_announced) {
   EXPECT_LT(::mallinfo2().uordblks, before + 512 * 1024);
 }
 
+TEST(Tcp, keeps_no_memory_of_a_large_frame) {
+  IoLoop loop;
+  Server server(loop);
+  auto client = connected(loop, server);
+  std::vector<std::string> frames;
+  server.clients[0]->at_data = [&](port::Connection&, ByteView bytes) { return take_frames(bytes, frames); };
+  auto used = [] {
+    auto info = ::mallinfo2();
+    return info.uordblks + info.hblkhd;
+  };
+  const size_t before = used();
+  for (const char* after : {"", "more"}) {  // the frame is all that came, or there is something behind it
+    client->connection->send(Slice(frame(noise(8'000'000, 3)) + after));
+    PH_EXPECT_SOON(loop, frames.size() == 1);
+    frames = std::vector<std::string>();
+    PH_EXPECT_SOON(loop, client->connection->unsent_bytes() == 0);
+    EXPECT_LT(used(), before + 1024 * 1024);
+  }
+}
+
 TEST(Tcp, closes_a_connection_whose_handler_consumes_nothing) {
   IoLoop loop;
   Server server(loop);

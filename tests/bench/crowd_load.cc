@@ -31,6 +31,7 @@
 #include <thread>
 #include <vector>
 
+#include "bench/load_words.h"
 #include "bench/process_usage.h"
 #include "codec/mqtt/packet.h"
 #include "io/descriptor_limit.h"
@@ -206,19 +207,7 @@ int run(const sockaddr_in& to) {
 
 int main(int argc, char** argv) {
   sockaddr_in to{};
-  to.sin_family = AF_INET;
-  const std::string at = argc > 1 ? argv[1] : "";
-  const size_t colon = at.rfind(':');
-  bool bad = colon == std::string::npos || ::inet_pton(AF_INET, at.substr(0, colon).c_str(), &to.sin_addr) != 1;
-  if (!bad) to.sin_port = htons(static_cast<uint16_t>(std::strtoul(at.c_str() + colon + 1, nullptr, 10)));
-  for (int i = 2; i < argc; ++i) {
-    const std::string word = argv[i];
-    const size_t sign = word.find('=');
-    auto it = g_numbers.find(word.substr(0, sign));
-    bad = bad || sign == std::string::npos || it == g_numbers.end();
-    if (!bad) it->second = std::strtoul(word.c_str() + sign + 1, nullptr, 10);
-  }
-  if (bad || g_numbers["clients"] == 0) {
+  if (!bench::load_words(argc, argv, to, g_numbers) || g_numbers["clients"] == 0) {
     std::fprintf(stderr, "crowd_load ADDRESS:PORT [clients=N] [rate=N] [parallel=N] [hold=SECONDS] [pid=N]\n");
     return 2;
   }

@@ -2,7 +2,7 @@
 
 A thousand connections of the product's own sender in one process (link_load.cc) on the same cores. Prints events per
 second, the receiver's CPU per event and its resident memory, and beside it what the disk does with the same bytes in
-plain write + fdatasync.
+plain write + fdatasync. `--peer`: beside the real LSD, see link_peer.py.
 """
 import argparse
 import os
@@ -17,6 +17,7 @@ import time
 TREE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TREE / "tests/integration"))
 
+import link_peer  # noqa: E402
 from link_crowd import Crowd  # noqa: E402
 from net import Net  # noqa: E402
 from waiting import wait_until  # noqa: E402
@@ -30,6 +31,44 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
+def one_run(asked, build, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    net = Net(build / "posthouse", folder, random.Random(1))
+    memory = {"memory": asked.memory} if asked.memory else {}
+    far = net.receiver("far", **memory, category=[{"match": ["load*"], **link_peer.CHUNK}])
+    net.start()
+    crowd = Crowd(build / "tests/link_load", far.link, agents=asked.agents, event=asked.event, categories=asked.categories)
+    total = asked.agents * asked.events
+    try:
+        wait_until(lambda: crowd["ready"] == asked.agents, 120)
+        before, own, begun = cpu_seconds(far.pid), crowd["microseconds"], time.monotonic()
+        crowd.say(f"send {asked.events}")
+        wait_until(lambda: crowd["settled"] >= total, 600)
+        took = time.monotonic() - begun
+        used = cpu_seconds(far.pid) - before
+        own = crowd["microseconds"] - own
+        far.note_rss()
+        synced = link_peer.sync_after(far.events_dir)
+    finally:
+        crowd.end()
+        net.stop()
+        net.end()
+    link_peer.check(far.events_dir, total, asked.event)
+    return {"events/s": total / took, "us CPU/event": used / total * 1e6, "cores": used / took,
+            "peak MiB": far.peak_rss / MIB, "load us/event": own / total, "sync after s": synced}
+
+
+def raw_rate(asked, build, folder):
+    """Bytes per second of this disk now, written and synced by 4 MiB."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    size = min(asked.agents * asked.events * asked.event, 512 * MIB)
+    raw = subprocess.run([build / "tests/event_load", "raw", folder / "raw", str(size), str(4 * MIB)],
+                         stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    return float(raw[1]) / float(raw[3])
+
+
 def main():
     options = argparse.ArgumentParser(prog="tools/dev bench link")
     options.add_argument("--agents", type=int, default=1000)
@@ -39,43 +78,24 @@ def main():
     options.add_argument("--memory", help="receiver.memory, its default without it")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--preset", default="release")
+    options.add_argument("--peer", metavar="LSD", help="beside this LSD binary (tests/integration/lsd_daemon.py): both as a "
+                         "receiver of as many LSD clients, then the link")
+    options.add_argument("--lines", type=int, nargs="+", default=[20, 100, 400], help="in a request of a client of --peer")
+    options.add_argument("--seconds", type=int, default=3, help="that a row of --peer is measured")
     asked = options.parse_args()
     build = TREE / f"build/{asked.preset}"
     folder = TREE / "build/bench/link"
-    rates, cpu = [], []
+    if asked.peer:
+        link_peer.compare(asked, build, folder, lambda: one_run(asked, build, folder))
+        return
+    rows = []
     for _ in range(asked.runs):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        net = Net(build / "posthouse", folder, random.Random(1))
-        memory = {"memory": asked.memory} if asked.memory else {}
-        far = net.receiver("far", **memory, category=[{"match": ["load*"], "chunk_max": "256MiB", "chunk_interval": "1m"}])
-        net.start()
-        crowd = Crowd(build / "tests/link_load", far.link, agents=asked.agents, event=asked.event, categories=asked.categories)
-        try:
-            wait_until(lambda: crowd["ready"] == asked.agents, 120)
-            before, own, begun = cpu_seconds(far.pid), crowd["microseconds"], time.monotonic()
-            crowd.say(f"send {asked.events}")
-            total = asked.agents * asked.events
-            wait_until(lambda: crowd["settled"] >= total, 600)
-            took = time.monotonic() - begun
-            used = cpu_seconds(far.pid) - before
-            own = crowd["microseconds"] - own
-            far.note_rss()
-        finally:
-            crowd.end()
-            net.stop()
-            net.end()
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        raw = subprocess.run([build / "tests/event_load", "raw", folder / "raw", str(min(total * asked.event, 512 * MIB)),
-                              str(4 * MIB)], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
-        raw_rate = float(raw[1]) / float(raw[3])
-        rates.append(total / took)
-        cpu.append(used / total * 1e6)
-        print(f"{rates[-1]:.0f} events/s ({rates[-1] * asked.event / 1e6:.0f} MB/s, {rates[-1] * asked.event / raw_rate:.2f} of raw "
-              f"{raw_rate / 1e6:.0f} MB/s), receiver {cpu[-1]:.2f} us CPU an event, {far.peak_rss / MIB:.0f} MiB; the load "
-              f"{own / total:.2f} us", flush=True)
-    print(f"median {statistics.median(rates):.0f} events/s, {statistics.median(cpu):.2f} us")
+        rows.append(one_run(asked, build, folder))
+        raw, (rate, cpu, _, peak, load, _) = raw_rate(asked, build, folder), rows[-1].values()
+        print(f"{rate:.0f} events/s ({rate * asked.event / 1e6:.0f} MB/s, {rate * asked.event / raw:.2f} of raw "
+              f"{raw / 1e6:.0f} MB/s), receiver {cpu:.2f} us CPU an event, {peak:.0f} MiB; the load {load:.2f} us", flush=True)
+    print(f"median {statistics.median(row['events/s'] for row in rows):.0f} events/s, "
+          f"{statistics.median(row['us CPU/event'] for row in rows):.2f} us")
     shutil.rmtree(folder, ignore_errors=True)
 
 

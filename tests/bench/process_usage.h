@@ -11,6 +11,7 @@ namespace ph::bench {
 struct Usage {
   double cpu_seconds = 0;
   double rss_mib = 0;
+  double peak_mib = 0;  // the most that was resident
 };
 
 inline Usage usage(size_t pid) {
@@ -24,8 +25,10 @@ inline Usage usage(size_t pid) {
     out.cpu_seconds += nanoseconds / 1e9;
   }
   std::ifstream status(folder / "status");
-  for (std::string line; std::getline(status, line);)
+  for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmRSS:")) out.rss_mib = std::strtod(line.c_str() + 6, nullptr) / 1024;
+    if (line.starts_with("VmHWM:")) out.peak_mib = std::strtod(line.c_str() + 6, nullptr) / 1024;
+  }
   return out;
 }
 

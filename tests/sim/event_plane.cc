@@ -8,6 +8,7 @@ namespace ph::sim {
 namespace {
 
 constexpr char kPort[] = ":3706";
+constexpr char kSecondName[] = "second";
 
 std::string number(uint64_t n, size_t digits) {
   std::string text = std::to_string(n);
@@ -21,8 +22,16 @@ std::string filler(Random& random) {
   return out;
 }
 
+/// Of hosts of that kind; the last one under a second name as well.
+std::string addresses(const std::string& kind, size_t count, bool two_names) {
+  std::string out;
+  for (size_t k = 0; k < count; ++k) out += (k ? ", \"" : "\"") + kind + std::to_string(k) + kPort + "\"";
+  return two_names ? out + ", \"" + kSecondName + kPort + "\"" : out;
+}
+
 std::string link_settings(const Shape& shape) {
-  std::string text = "connections = " + std::to_string(shape.connections) + "\n";
+  std::string text = "connections = " + std::to_string(shape.connections) + "\nrequest_timeout = \"5s\"\n";
+  text += "resume_timeout = \"" + std::string(shape.patient ? "1h" : "2s") + "\"\n";
   if (shape.strict) text += "dedup = \"strict\"\n";
   if (shape.hash) text += "balance = { hash = { regex = \"^<[a-z0-9_]*[.][a-z_]*[.]f[0-9]*\" } }\n";
   return text;
@@ -36,8 +45,13 @@ std::string Shape::to_string() const {
          std::to_string(categories) + " categories" + (publishes ? ", messages" : "") +
          (spool_max.empty() ? "" : ", spool " + spool_max) + (plain ? ", a plain log" : "") +
          (strict ? ", strict" : "") + (hash ? ", hash" : "") +
-         (connections > 1 ? ", " + std::to_string(connections) + " connections" : "") +
-         (reuse_inodes ? ", inodes reused" : "") + (edge_power_cuts ? ", power cuts at edges" : "");
+         (connections > 1 ? ", " + std::to_string(connections) + " connections" : "") + (flows ? ", flows" : "") +
+         (two_names ? ", two names" : "") + (short_files ? ", short files" : "") +
+         (tight_disks ? ", tight disks" : "") + (window ? ", window " + std::to_string(window) : "") +
+         (receiver_memory < limits::kReceiverMemory ? ", memory " + std::to_string(receiver_memory) : "") +
+         (staging_max ? ", staging " + std::to_string(staging_max) : "") + (forgets ? ", forgets" : "") +
+         (patient ? ", patient" : "") + (reuse_inodes ? ", inodes reused" : "") +
+         (edge_power_cuts ? ", power cuts at edges" : "");
 }
 
 Shape random_shape(Random& random) {
@@ -55,15 +69,24 @@ Shape random_shape(Random& random) {
   s.reuse_inodes = random.chance(0.3);
   s.edge_power_cuts = random.chance(0.3);
   s.strict = random.chance(0.3);
-  if (random.chance(0.4)) s.connections = 2 + random.below(2);
+  if (random.chance(0.5)) s.connections = 2 + random.below(3);
   s.hash = random.chance(0.3);
+  s.flows = random.chance(0.5);
+  s.two_names = random.chance(0.15);
+  s.short_files = random.chance(0.4);
+  s.tight_disks = random.chance(0.25);
+  if (random.chance(0.3)) s.window = 8'000 + random.below(60'000);
+  if (random.chance(0.4)) s.receiver_memory = 24 * 1024;  // less than the windows of two senders
+  if (random.chance(0.3)) s.staging_max = 20'000 + random.below(100'000);
+  s.forgets = s.strict && random.chance(0.2);
+  s.patient = random.chance(0.4);
   return s;
 }
 
 // --- Producer
 
-Producer::Producer(World& world, Node& node, std::string category)
-    : world_(world), node_(node), category_(std::move(category)) {
+Producer::Producer(World& world, Node& node, std::string category, double new_file_chance)
+    : world_(world), node_(node), category_(std::move(category)), new_file_chance_(new_file_chance) {
   const std::string directory = node_.settings().agent->dir + "/" + category_;
   node_.files().make_directories(directory).value();
   node_.files().make_durable(directory + "/.");
@@ -105,7 +128,7 @@ void Producer::next_file() {
 void Producer::turn() {
   if (world_.now() >= until_) return;
   Random& random = world_.random();
-  if (!inode_ || random.chance(0.03)) next_file();
+  if (!inode_ || random.chance(new_file_chance_)) next_file();
   std::string bytes;
   for (uint64_t n = 1 + random.below(8); n > 0; --n) {
     const std::string token =
@@ -136,14 +159,11 @@ EventPlane::~EventPlane() = default;
 std::string EventPlane::edge_config(size_t i) const {
   const std::string name = "e" + std::to_string(i);
   const size_t nexts = shape_.relays ? shape_.relays : shape_.receivers;
-  std::string to;
-  for (size_t k = 0; k < nexts; ++k)
-    to += (k ? ", \"" : "\"") + std::string(shape_.relays ? "r" : "d") + std::to_string(k) + kPort + "\"";
+  const std::string to = addresses(shape_.relays ? "r" : "d", nexts, shape_.two_names && shape_.relays == 0);
   std::string text =
       "[node]\nname = \"" + name + "\"\ndata_dir = \"/data\"\n[agent]\ndir = \"/in\"\nrotate_age = \"2s\"\n" +
       "rotate_size = \"64KiB\"\ndelete_grace = \"1s\"\nrescan_interval = \"2s\"\n" +
-      "[[upstream]]\nname = \"next\"\naddresses = [" + to +
-      "]\ninsecure_plain = true\nwindow = \"256KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n";
+      "[[upstream]]\nname = \"next\"\naddresses = [" + to + "]\ninsecure_plain = true\nwindow = \"256KiB\"\n";
   text += link_settings(shape_);
   const std::string ack = shape_.far ? "ack = \"far\"\n" : "";
   text += "[[route]]\nname = \"all\"\nto = [\"next\"]\n" + ack;
@@ -152,14 +172,12 @@ std::string EventPlane::edge_config(size_t i) const {
 }
 
 std::string EventPlane::relay_config(size_t i) const {
-  std::string to;
-  for (size_t k = 0; k < shape_.receivers; ++k) to += (k ? ", \"d" : "\"d") + std::to_string(k) + kPort + "\"";
+  const std::string to = addresses("d", shape_.receivers, shape_.two_names);
   return "[node]\nname = \"r" + std::to_string(i) + "\"\nsite = \"relays\"\ndata_dir = \"/data\"\n" +
          "[receiver]\nlink = \"0.0.0.0:3706\"\ninsecure_plain = true\n" +
          (shape_.relay_files ? "dir = \"/events\"\n" : "") + "[[upstream]]\nname = \"far\"\naddresses = [" + to +
-         "]\ninsecure_plain = true\nwindow = \"512KiB\"\nrequest_timeout = \"5s\"\nresume_timeout = \"2s\"\n" +
-         link_settings(shape_) + "[[route]]\nname = \"all\"\nto = [\"far\"" +
-         (shape_.relay_files ? ", \"files\"" : "") + "]\n" +
+         "]\ninsecure_plain = true\nwindow = \"512KiB\"\n" + link_settings(shape_) +
+         "[[route]]\nname = \"all\"\nto = [\"far\"" + (shape_.relay_files ? ", \"files\"" : "") + "]\n" +
          (shape_.spool_max.empty() ? "" : "spool = { max = \"" + shape_.spool_max + "\" }\n");
 }
 
@@ -176,7 +194,9 @@ Node& EventPlane::add(std::string name, std::string config) {
   options.name = name;
   options.config = std::move(config);
   options.segment_bytes = 16 * 1024;
-  if (seed_ % 3 == 0) options.receiver_memory = 24 * 1024;  // less than the windows of two senders
+  options.receiver_memory = shape_.receiver_memory;
+  options.window = shape_.window;
+  options.staging_max = shape_.staging_max;
   options.restart_after = [this]() -> std::optional<Duration> {
     return faults_on_ ? world_.between(50ms, 6s) : world_.between(50ms, 500ms);
   };
@@ -201,7 +221,7 @@ void EventPlane::build() {
   for (size_t i = 0; i < shape_.edges; ++i) {
     Node& edge = add("e" + std::to_string(i), edge_config(i));
     for (size_t c = 0; c < shape_.categories; ++c)
-      producers_.push_back(std::make_unique<Producer>(world_, edge, kCategories[c]));
+      producers_.push_back(std::make_unique<Producer>(world_, edge, kCategories[c], shape_.short_files ? 0.3 : 0.03));
   }
   auto connect = [&](std::string_view from, std::string_view to) {
     for (Node* a : group(from))
@@ -211,6 +231,8 @@ void EventPlane::build() {
           fabric_.way(x->name(), y->name()) = {world_.between(100us, 30ms), world_.between(0us, 5ms), 20e6, false};
       }
   };
+  fabric_.alias(kSecondName, "d" + std::to_string(shape_.receivers - 1));
+  if (shape_.flows) fabric_.own_delay_max = 200ms;
   if (shape_.relays == 0) connect("e", "d");
   connect("e", "r");
   connect("r", "d");
@@ -262,7 +284,7 @@ void EventPlane::fault_of_node(Node& node) {
       node.arm(kind, random.below(60));
       break;
     case 4:
-      node.freeze(world_.between(10ms, 12s));
+      node.freeze(random.chance(0.2) ? world_.between(5s, 25s) : world_.between(10ms, 8s));
       break;
     case 5:
       node.stop();
@@ -277,9 +299,36 @@ void EventPlane::full_disk(Node& node) {
   world_.after(world_.between(100ms, 8s), nullptr, [&node] { node.files().capacity = UINT64_MAX; });
 }
 
+/// What is behind the edges, so that HOLD and RELEASE never end.
+void EventPlane::tight_disk() {
+  if (!faults_on_) return;
+  Random& random = world_.random();
+  Node& node = any_node();
+  if (!node.has_agent()) {
+    node.files().capacity = node.files().used() + random.below(4'000);
+    world_.after(world_.between(50ms, 2500ms), nullptr, [&node] { node.files().capacity = UINT64_MAX; });
+  }
+  world_.after(world_.between(50ms, 1s), nullptr, [this] { tight_disk(); });
+}
+
+void EventPlane::give_up() {
+  if (!faults_on_) return;
+  Node& node = any_node();
+  const std::string kind = node.has_agent() && shape_.relays ? "r" : "d";
+  const size_t count = kind == "r" ? shape_.relays : shape_.receivers;
+  node.give_up(kind + std::to_string(world_.random().below(count)) + kPort);
+  world_.after(world_.between(1s, 10s), nullptr, [this] { give_up(); });
+}
+
 void EventPlane::fault_of_link() {
   Random& random = world_.random();
   const auto [a, b] = any_link();
+  if (shape_.flows && random.chance(0.6)) {
+    if (random.chance(0.3)) return fabric_.reset_one(a, b);
+    const Duration time = random.chance(0.3) ? world_.between(5s, 20s) : world_.between(50ms, 5s);
+    if (random.chance(0.5)) fabric_.lose_connects(a, b, time);
+    return fabric_.stall_one(a, b, time);
+  }
   switch (random.below(4)) {
     case 0:
       fabric_.cut(a, b);
@@ -317,7 +366,6 @@ void EventPlane::end_faults() {
   for (auto& p : producers_) p->finish();
   for (auto& [name, node] : nodes_) {
     node->disarm();
-    node->freeze(Duration::zero());
     node->files().capacity = UINT64_MAX;
     node->start();
   }
@@ -344,13 +392,16 @@ std::vector<std::string> EventPlane::run() {
   faults_on_ = shape_.faults;
   if (shape_.publishes) world_.after(1s, nullptr, [this] { publish(); });
   if (shape_.faults) world_.after(1s, nullptr, [this] { fault(); });
+  if (shape_.tight_disks) world_.after(1s, nullptr, [this] { tight_disk(); });
+  if (shape_.forgets) world_.after(1s, nullptr, [this] { give_up(); });
   for (const Instant end = world_.now() + shape_.load + 5s; world_.now() < end && complaints_.empty();) {
     world_.run_for(1s);
     check_acknowledged();
     if (world_.spins()) complain("spins");
   }
   end_faults();
-  for (int i = 0; i < 10 && complaints_.empty(); ++i) {
+  const auto frozen = [this] { return std::ranges::any_of(nodes_, [](const auto& n) { return n.second->frozen(); }); };
+  for (int calm = 0; calm < 10 && complaints_.empty(); calm = frozen() ? 0 : calm + 1) {
     world_.run_for(1s);
     check_acknowledged();
     if (world_.spins()) complain("spins");

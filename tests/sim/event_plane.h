@@ -29,11 +29,21 @@ struct Shape {
   bool far = false;
   bool relay_files = false;  // relays write files as well: a second target of every route
   size_t categories = 2;
-  bool publishes = false;     // MQTT messages at the edges, besides lines
-  std::string spool_max;      // of relays' routes; empty: none
-  Duration load = 20s;        // how long producers write
-  bool strict = false;        // nothing twice, whatever is lost
-  size_t connections = 1;     // to each address
+  bool publishes = false;    // MQTT messages at the edges, besides lines
+  std::string spool_max;     // of relays' routes; empty: none
+  Duration load = 20s;       // how long producers write
+  bool strict = false;       // nothing twice, whatever is lost
+  size_t connections = 1;    // to each address
+  bool flows = false;        // connections between two hosts differ, and are reset and stalled one by one
+  bool two_names = false;    // the last receiver is listed under two addresses
+  bool short_files = false;  // of producers: streams end all the time
+  bool tight_disks = false;  // behind the edges: full, and not, and full again
+  size_t window = 0;         // of upstreams, 0: large ones
+  uint64_t receiver_memory = limits::kReceiverMemory;
+  uint64_t staging_max = 0;  // 0: large
+  /// Nothing goes elsewhere while who may hold it cannot be asked: then nothing may come twice, nor be counted so.
+  bool patient = false;
+  bool forgets = false;       // strict: an operator gives up receivers that are away
   bool hash = false;          // the lines of one source file are one key: their order holds over all connections
   bool plain = false;         // receivers write "orders" to one plain log
   bool reuse_inodes = false;  // file systems give a new file the last freed inode's number
@@ -52,7 +62,7 @@ Shape random_shape(Random& random);
 /// and then, and keeps an old one open for a while.
 class Producer {
  public:
-  Producer(World& world, Node& node, std::string category);
+  Producer(World& world, Node& node, std::string category, double new_file_chance);
   void start(Duration how_long);
   /// Its host lost power: its descriptors are gone.
   void reset();
@@ -67,6 +77,7 @@ class Producer {
   World& world_;
   Node& node_;
   std::string category_;
+  double new_file_chance_;
   std::string path_;
   test::MemoryFiles::InodePtr inode_;
   std::function<void()> release_;
@@ -104,6 +115,8 @@ class EventPlane {
   void fault_of_node(Node& node);
   void fault_of_link();
   void full_disk(Node& node);
+  void tight_disk();
+  void give_up();
   void end_faults();
   void publish();
 

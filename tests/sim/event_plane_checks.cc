@@ -107,6 +107,8 @@ void EventPlane::check_files() {
   for (const std::string& token : acknowledged_)
     if (!everywhere.contains(token)) complain("acknowledged message lost: " + token);
   for (const auto& [token, count] : everywhere) surplus_ += count - 1;
+  if (shape_.patient && !shape_.forgets && power_cut_edges_.empty() && maybe > 0)
+    complain(std::to_string(maybe) + " counted as maybe_duplicate, and nothing went elsewhere unasked");
   if (surplus_ > maybe)
     complain(std::to_string(surplus_) + " lines too many, " + std::to_string(maybe) + " counted as maybe_duplicate");
   if (shape_.relay_files) {
@@ -120,11 +122,12 @@ void EventPlane::check_files() {
   if (one_way()) check_order(by_receiver);
 }
 
-/// Whether lines of one source file keep their order: one connection leads to the files, or they are one key of a
-/// strict upstream. Without strict a receiver that does not answer in time may be passed.
+/// Whether lines of one source file keep their order: one connection leads to the files, or they are one key of an
+/// upstream that waits for receivers. Otherwise one that does not answer in time may be passed.
 bool EventPlane::one_way() const {
   if (shape_.relays > 1) return false;
-  return (shape_.receivers == 1 && shape_.connections == 1) || (shape_.hash && shape_.strict);
+  return (shape_.receivers == 1 && shape_.connections == 1 && !shape_.two_names) ||
+         (shape_.hash && (shape_.strict || shape_.patient));
 }
 
 void EventPlane::check_order(const std::map<std::string, std::vector<std::string>>& by_receiver) {

@@ -32,6 +32,7 @@ struct End : std::enable_shared_from_this<End> {
   size_t low_mark = 0;
   Instant wire_free{};
   Instant last_arrival{};
+  Duration own_delay{};
 
   // in
   std::deque<std::string> transit;  // at our host's door: waits for room, or for the cut to heal; empty string: FIN
@@ -39,6 +40,7 @@ struct End : std::enable_shared_from_this<End> {
   uint64_t accepted = 0;
   bool fin = false;
   std::optional<Error> broken;
+  Instant stalled_until{};
   bool read_posted = false;
   bool paused = false;
   size_t wanted = 0;
@@ -68,7 +70,7 @@ struct End : std::enable_shared_from_this<End> {
     const Way& way = fabric.way(host, peer_host);
     const auto wire = Duration(static_cast<int64_t>(1e9 * static_cast<double>(bytes.size()) / way.bytes_per_second));
     wire_free = std::max(wire_free, world().now()) + wire;
-    last_arrival = std::max(last_arrival, wire_free + way.latency + world().between(0ns, way.jitter));
+    last_arrival = std::max(last_arrival, wire_free + way.latency + own_delay + world().between(0ns, way.jitter));
     world().after(last_arrival - world().now(), nullptr, [to = peer, bytes = std::move(bytes)]() mutable {
       to->transit.push_back(std::move(bytes));
       to->accept();
@@ -79,6 +81,7 @@ struct End : std::enable_shared_from_this<End> {
     if (broken) transit.clear();  // a kernel takes nothing behind a RST: no hole may appear in what is read
     while (!transit.empty()) {
       if (fabric.way(peer_host, host).cut) return;  // heal() comes back
+      if (stalled_until > world().now()) return;    // as stall_one() does
       if (!fabric.is_on(host)) {                    // the peer's kernel repeats until somebody answers
         world().after(1s, nullptr, [self = shared_from_this()] { self->accept(); });
         return;
@@ -109,7 +112,8 @@ struct End : std::enable_shared_from_this<End> {
   /// RST from `from` on its way to this end.
   void travel_reset(const std::string& from) {
     world().after(fabric.travel(from, host, 0), nullptr, [self = shared_from_this()] {
-      if (self->fabric.way(self->peer_host, self->host).cut || !self->fabric.is_on(self->host)) {
+      const bool lost = self->fabric.way(self->peer_host, self->host).cut || self->stalled_until > self->world().now();
+      if (lost || !self->fabric.is_on(self->host)) {
         self->world().after(1s, nullptr, [self] { self->travel_reset(self->peer_host); });
         return;
       }
@@ -154,7 +158,7 @@ struct End : std::enable_shared_from_this<End> {
   void post_read() {
     if (!program_listens() || read_posted) return;
     read_posted = true;
-    loop->post([self = shared_from_this()] {
+    loop->post_ready([self = shared_from_this()] {
       self->read_posted = false;
       self->read();
     });
@@ -226,8 +230,8 @@ void End::read() {
     const std::string bytes = arrived.substr(0, show);
     const port::Consumed c = handler->on_data(*connection, bytes);
     arrived.erase(0, c.bytes);
-    wanted = c.wanted;
-    if (c.bytes == 0 && wanted <= show) wanted = show + 1;
+    wanted = paused ? 0 : c.wanted;  // what the program left when it paused is shown again without waiting for more
+    if (!paused && c.bytes == 0 && wanted <= show) wanted = show + 1;
   }
   if (!program_listens()) return;
   if (finishing) arrived.clear();
@@ -297,6 +301,29 @@ void Fabric::reset_between(const std::string& a, const std::string& b) {
       end->breaks(port::net_errors::reset, "reset on the way");
 }
 
+std::shared_ptr<End> Fabric::any_end(const std::string& at, const std::string& peer) {
+  sweep();
+  std::vector<std::shared_ptr<End>> all;
+  std::ranges::copy_if(ends_, std::back_inserter(all), [&](const auto& end) {
+    return end->host == at && end->peer_host == peer && end->state == End::State::open;
+  });
+  return all.empty() ? nullptr : all[world_.random().below(all.size())];
+}
+
+void Fabric::reset_one(const std::string& a, const std::string& b) {
+  auto end = any_end(a, b);
+  if (!end) return;
+  for (const auto& side : {end, end->peer})
+    if (side) side->breaks(port::net_errors::reset, "reset on the way");
+}
+
+void Fabric::stall_one(const std::string& from, const std::string& to, Duration how_long) {
+  auto end = any_end(to, from);
+  if (!end) return;
+  end->stalled_until = world_.now() + how_long;
+  world_.after(how_long, nullptr, [end] { end->accept(); });
+}
+
 void Fabric::keep(const std::shared_ptr<End>& end) {
   if (ends_.size() % 64 == 63) sweep();
   ends_.push_back(end);
@@ -352,6 +379,7 @@ void syn_arrived(Fabric& fabric, const std::shared_ptr<End>& near, const port::E
   far->loop = accepting->loop;
   far->peer = near;
   far->state = End::State::open;
+  far->own_delay = near->own_delay;
   near->peer = far;
   fabric.keep(far);
   accepting->loop->post([far, accepting, port] {
@@ -381,16 +409,19 @@ void syn_arrived(Fabric& fabric, const std::shared_ptr<End>& near, const port::E
 
 std::unique_ptr<port::Connection> Network::connect(const port::Endpoint& to, port::ConnectOptions options,
                                                    port::ConnectionHandler& handler) {
-  auto near = std::make_shared<End>(fabric_, host_, to.host);
+  const port::Endpoint there{fabric_.host_of(to.host), to.port};
+  auto near = std::make_shared<End>(fabric_, host_, there.host);
+  World& world = fabric_.world();
+  if (fabric_.own_delay_max > 0ns) near->own_delay = world.between(0ns, fabric_.own_delay_max);
   near->process = loop_.process();
   near->loop = &loop_;
   near->handler = &handler;
   auto connection = std::make_unique<Connection>(near, to.to_string());
   fabric_.keep(near);
-  World& world = fabric_.world();
-  world.after(fabric_.travel(host_, to.host, 0), nullptr,
-              [this_fabric = &fabric_, near, to, port = fabric_.next_port()] {
-                const bool lost = this_fabric->way(near->host, to.host).cut ||
+  world.after(fabric_.travel(host_, there.host, 0), nullptr,
+              [this_fabric = &fabric_, near, to = there, port = fabric_.next_port()] {
+                const bool lost = this_fabric->loses_connects(near->host, to.host) ||
+                                  this_fabric->way(near->host, to.host).cut ||
                                   this_fabric->way(to.host, near->host).cut || !this_fabric->is_on(to.host);
                 if (!lost) syn_arrived(*this_fabric, near, to, port);
               });

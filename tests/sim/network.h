@@ -4,6 +4,9 @@
 //
 // A process that is killed leaves its connections to its kernel, which ends them: what was sent goes out, then FIN, or
 // RST if something was left unread. A host that loses power says nothing; its peers hear RST once it is up again.
+//
+// Connections between the same two hosts may differ: each has a delay of its own, one alone may be reset, and one alone
+// may be stalled: its packets are lost for a while, and what it carries comes late, even if its sender closed it since.
 #pragma once
 
 #include <deque>
@@ -47,6 +50,26 @@ class Fabric {
   void heal_all();
   /// Resets every connection between two hosts, as a middlebox does.
   void reset_between(const std::string& a, const std::string& b);
+  /// The same for one of them.
+  void reset_one(const std::string& a, const std::string& b);
+  /// Nothing comes through from `from` to `to` on one of their connections for a while.
+  void stall_one(const std::string& from, const std::string& to, Duration how_long);
+  /// No new connection from `from` comes through for a while; those that stand do.
+  void lose_connects(const std::string& from, const std::string& to, Duration how_long) {
+    connects_from_[{from, to}] = world_.now() + how_long;
+  }
+  bool loses_connects(const std::string& from, const std::string& to) const {
+    auto it = connects_from_.find({from, to});
+    return it != connects_from_.end() && it->second > world_.now();
+  }
+  /// Connections made from now on have a delay of up to this besides that of their way.
+  Duration own_delay_max{};
+  /// Another name of a host.
+  void alias(const std::string& name, const std::string& host) { aliases_[name] = host; }
+  std::string host_of(const std::string& name) const {
+    auto it = aliases_.find(name);
+    return it == aliases_.end() ? name : it->second;
+  }
   void power(const std::string& host, bool on) { on ? (void)off_.erase(host) : (void)off_.insert(host); }
   bool is_on(const std::string& host) const { return !off_.contains(host); }
   /// The kernel ends what a dead process left, also what it had not accepted yet.
@@ -64,11 +87,14 @@ class Fabric {
 
  private:
   void sweep();
+  std::shared_ptr<End> any_end(const std::string& at, const std::string& peer);
   World& world_;
   std::map<std::pair<std::string, std::string>, Way> ways_;
   std::set<std::string> off_;
   std::map<port::Endpoint, std::shared_ptr<Accepting>> listeners_;
   std::vector<std::shared_ptr<End>> ends_;
+  std::map<std::string, std::string> aliases_;
+  std::map<std::pair<std::string, std::string>, Instant> connects_from_;
   uint16_t next_port_ = 20'000;
 };
 

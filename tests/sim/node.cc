@@ -190,6 +190,15 @@ void Node::freeze(Duration how_long) {
   if (running_) running_->process->frozen_until = world_.now() + how_long;
 }
 
+bool Node::frozen() const {
+  return running_ && running_->process->frozen_until > world_.now();
+}
+
+void Node::give_up(const std::string& address) {
+  if (!running_) return;
+  for (auto& u : running_->upstreams) u->give_up(address, [](uint64_t) {});
+}
+
 void Node::stop() {
   if (!running_) return;
   for (auto& u : running_->upstreams) u->stop();
@@ -363,7 +372,7 @@ Result<> Node::open_targets(Running& r) {
     options.connections = u.connections;
     if (u.balance.by == settings::Balance::By::hash_regex)
       options.hash = link::HashRule{link::HashRule::By::regex, u.balance.text, 0};
-    options.window_bytes = u.window.value;
+    options.window_bytes = options_.window ? options_.window : u.window.value;
     options.connect_timeout = u.connect_timeout;
     options.request_timeout = u.request_timeout;
     options.resume_timeout = u.resume_timeout;
@@ -394,8 +403,9 @@ Result<> Node::open_receiver(Running& r) {
   spool::SegmentLogOptions staged{
       .name = "@staged", .directory = settings_.node.data_dir + "/staged", .segment_bytes = options_.segment_bytes};
   PH_ASSIGN(auto log, spool::SegmentLog::open(std::move(staged), files_, store_, r.loop->random()));
-  r.staging = std::make_unique<relay::Staging>(std::move(log), settings_.receiver->staging_max.value, *r.intake,
-                                               *r.loop, store_, *r.committer);
+  r.staging = std::make_unique<relay::Staging>(
+      std::move(log), options_.staging_max ? options_.staging_max : settings_.receiver->staging_max.value, *r.intake,
+      *r.loop, store_, *r.committer);
   PH_TRY(r.staging->load());
   PH_ASSIGN(port::Endpoint at, port::parse_endpoint(settings_.receiver->link));
   relay::LinkServerOptions server{.bind = at,
@@ -465,6 +475,9 @@ std::string Node::describe() const {
     const auto s = running_->server->stats();
     out += "\n  links: " + std::to_string(s.connections) + " open, " + std::to_string(s.protocol_errors) +
            " protocol errors, " + std::to_string(running_->intake->held_streams()) + " streams held";
+    const auto g = running_->staging->stats();
+    out += "\n  staged: " + std::to_string(g.batches) + " batches, " + std::to_string(g.bytes) + " bytes, " +
+           std::to_string(g.lost) + " lost";
   }
   const auto taken = intake();
   out += "\n  intake: events " + std::to_string(taken.events) + " duplicates " + std::to_string(taken.duplicates) +
@@ -475,8 +488,8 @@ std::string Node::describe() const {
     for (const auto& receiver : s.receivers)
       out += "\n    " + receiver.address + " state " + std::to_string(static_cast<int>(receiver.state)) +
              " in flight " + std::to_string(receiver.in_flight_batches) + " uncertain " +
-             std::to_string(receiver.uncertain_batches) + " failures " + std::to_string(receiver.failures) + " (" +
-             receiver.last_error + ")";
+             std::to_string(receiver.uncertain_batches) + " owned " + std::to_string(receiver.owned_batches) +
+             " failures " + std::to_string(receiver.failures) + " (" + receiver.last_error + ")";
   }
   for (const auto& f : agent().staying) out += "\n  stays " + f.path + ": " + f.reason;
   return out + "\n";

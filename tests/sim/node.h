@@ -38,6 +38,8 @@ struct NodeOptions {
   std::string config;  // TOML
   uint64_t segment_bytes = 64 * 1024;
   uint64_t receiver_memory = limits::kReceiverMemory;
+  size_t window = 0;         // of upstreams; 0: as configured
+  uint64_t staging_max = 0;  // 0: as configured
   /// How long a dead process stays dead; nullopt: until start().
   std::function<std::optional<Duration>()> restart_after;
   std::function<void(Crash)> on_crash;
@@ -55,6 +57,9 @@ class Node {
   void disarm();
   /// SIGSTOP for a while.
   void freeze(Duration how_long);
+  bool frozen() const;
+  /// Strict: an operator forgets this receiver of an upstream. Not called back: if the process dies, it may not be so.
+  void give_up(const std::string& address);
   /// An orderly end, then the process is gone.
   void stop();
   bool up() const { return running_ != nullptr; }

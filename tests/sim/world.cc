@@ -92,6 +92,15 @@ std::unique_ptr<port::Timer> Loop::make_timer() {
 
 void Loop::post(port::Task task) {
   posted_.push_back(std::move(task));
+  wake();
+}
+
+void Loop::post_ready(port::Task task) {
+  ready_.push_back(std::move(task));
+  wake();
+}
+
+void Loop::wake() {
   if (scheduled_) return;
   scheduled_ = true;
   world_.after(world_.between(1us, 50us), process_, [this] { turn(); });
@@ -99,9 +108,15 @@ void Loop::post(port::Task task) {
 
 void Loop::turn() {
   scheduled_ = false;
-  auto tasks = std::move(posted_);
-  posted_.clear();
+  auto tasks = std::exchange(posted_, {});
+  auto ready = std::exchange(ready_, {});
+  for (size_t i = ready.size(); i > 1; --i) std::swap(ready[i - 1], ready[world_.random().below(i)]);
+  const bool kernel_first = !ready.empty() && world_.random().chance(0.5);
+  if (kernel_first)
+    for (auto& task : ready) task();
   for (auto& task : tasks) task();
+  if (!kernel_first)
+    for (auto& task : ready) task();
 }
 
 // --- Disk

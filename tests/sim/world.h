@@ -90,6 +90,9 @@ class Loop final : public port::Loop {
   }
   std::unique_ptr<port::Timer> make_timer() override;
   void post(port::Task task) override;
+  /// Something the kernel has for the program, a socket with bytes: which of several is served first, and whether
+  /// before what the program posted itself, nobody promises.
+  void post_ready(port::Task task);
   Random& random() override { return random_; }
   const ProcessPtr& process() const { return process_; }
   World& world() { return world_; }
@@ -99,11 +102,13 @@ class Loop final : public port::Loop {
  private:
   class Timer;
   void turn();
+  void wake();
   World& world_;
   ProcessPtr process_;
   Random random_;
   Duration wall_offset_;
   std::vector<port::Task> posted_;
+  std::vector<port::Task> ready_;
   bool scheduled_ = false;
 };
 

@@ -70,8 +70,12 @@ void SenderCore::on(ReceiverIndex r, const Resumed& resumed) {
   for (size_t i = 0; same && i < ids.size(); ++i) same = ids[i] == resumed.streams[i].stream;
   if (!same) return drop(r, "RESUMED does not answer RESUME");
   for (const Resumed::Stream& told : resumed.streams) {
-    SenderQueue* s = find(told.stream);  // null: closed or renewed meanwhile
-    if (s && !resume_stream(r, *s, told)) return drop(r, "RESUMED tells of what was never sent");
+    SenderQueue* s = find(told.stream);
+    if (!s) {  // closed or renewed meanwhile: this connection speaks for it since it asked, and is the last to do so
+      send(r, CloseStream{told.stream});
+      continue;
+    }
+    if (!resume_stream(r, *s, told)) return drop(r, "RESUMED tells of what was never sent");
   }
   peer.asked.pop_front();
   if (!peer.asked.empty()) return;

@@ -612,6 +612,25 @@ TEST(Sender, a_stream_is_closed_when_it_is_settled) {
   EXPECT_EQ(s.take(), "");
 }
 
+TEST(Sender, a_connection_that_asked_about_a_stream_closes_it_when_the_others_did_so_meanwhile) {
+  SenderOptions o;
+  o.connections = 2;
+  Ready s(1, o);
+  s.ready(1);
+  s.offer(1, 0, 30);
+  ASSERT_EQ(s.sent(), "r0 [0,30)");
+  s.lose(1);
+  s.pass(2s);
+  s.connected(1);
+  s.sender().close_stream(StreamId{1});
+  s.ack(0, 1, 0, 30);
+  std::string effects = s.take();
+  EXPECT_TRUE(has(effects, "to r0 CLOSE stream 1\n")) << effects;
+  EXPECT_FALSE(has(effects, "to r1 CLOSE stream 1\n")) << effects;
+  s.answer_nothing(1);
+  EXPECT_EQ(s.take(), "to r1 CLOSE stream 1\n");
+}
+
 TEST(Sender, the_window_bounds_what_is_offered_and_wanted_tells_when_it_opens) {
   SenderOptions o;
   o.window_bytes = 100 * 1024;

@@ -306,9 +306,15 @@ uint64_t SenderCore::told(SenderQueue& s) const {
   return s.lingering.empty() ? s.settled : std::min(s.settled, s.lingering.begin()->first);
 }
 
+/// On every connection, used for the stream or not: a receiver forgets it when all that lead there have said so. One
+/// that is asking about it hears that when it is answered.
 void SenderCore::send_close(SenderQueue& s) {
-  for (size_t r = 0; r < peers_.size(); ++r)
-    if (peers_[r].state == ReceiverState::ready && s.use[r].state == Use::State::durable) send(r, CloseStream{s.id});
+  for (size_t r = 0; r < peers_.size(); ++r) {
+    const ReceiverState state = peers_[r].state;
+    const bool asked = std::ranges::any_of(peers_[r].asked,
+                                           [&](const auto& ids) { return std::ranges::find(ids, s.id) != ids.end(); });
+    if (state == ReceiverState::ready || (state == ReceiverState::resuming && !asked)) send(r, CloseStream{s.id});
+  }
   drop_stream(s);
 }
 

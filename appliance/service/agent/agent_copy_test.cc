@@ -54,6 +54,38 @@ TEST(AgentCopy, a_copy_over_the_copy_of_last_time_is_not_delivered_again) {
   }
 }
 
+/// The rotator goes on while we compare: the copy is emptied for the next one, or compressed and deleted.
+TEST(AgentCopy, a_copy_that_goes_while_it_is_looked_at_is_not_taken_for_a_file_of_its_own) {
+  for (const test::FileOp op : {test::FileOp::read, test::FileOp::open}) {
+    Tailing b;
+    b.start();
+    b.append("a.log", numbered("L", 0, 100));
+    b.pass(2s);
+    copy_over(b, "a.log", "a.log.1");
+    b.files.shrink(b.at("a.log"), 0);
+    int times = 0;
+    b.files.fault = [&](test::FileOp now, const std::string& path) -> std::optional<Error> {
+      if (now != op || path != b.at("a.log.1") || times++ > 0) return {};
+      if (op == test::FileOp::read) {
+        b.files.shrink(path, 0);
+        return {};
+      }
+      EXPECT_TRUE(b.files.unlink(path));
+      return Error{port::file_errors::not_found, path};
+    };
+    b.pass(4s);
+    EXPECT_GT(times, 0);
+    b.append("a.log", numbered("L", 100, 50));
+    b.pass(4s);
+    copy_over(b, "a.log", "a.log.1");
+    b.files.shrink(b.at("a.log"), 0);
+    b.pass(100s);
+    EXPECT_EQ(sorted(b.far().lines), sorted(lines_of("a", numbered("L", 0, 150))));
+    EXPECT_EQ(b.puller().source.counters().dropped_bytes, 0u);
+    EXPECT_EQ(b.agent->stats().dropped_bytes, 0u);
+  }
+}
+
 TEST(AgentCopy, a_copy_over_a_copy_is_known_after_a_restart_and_its_unread_tail_delivered) {
   for (bool killed : {false, true}) {
     Tailing b;

@@ -109,6 +109,14 @@ bool CopyWatch::continues_ended(port::File& copy, uint64_t size, const Generatio
   return true;
 }
 
+/// What was compared is not what is there any more: it was emptied, written over or deleted meanwhile. What was only
+/// appended to is still there.
+bool CopyWatch::gone_meanwhile(port::File& copy, const port::FileStat& compared) {
+  auto now = copy.stat();
+  if (!now || now->links == 0 || now->size < compared.size) return true;
+  return now->size == compared.size && now->modified_ns != compared.modified_ns;
+}
+
 /// How long nobody has written to the file.
 Duration CopyWatch::unchanged_for(const std::pair<std::string, std::string>& key, const port::FileStat& stat) {
   Waiting& w = waiting_[key];
@@ -138,7 +146,8 @@ CopyWatch::Decision CopyWatch::judge(const std::string& directory, const std::st
   };
   const std::string lane = lane_of(directory, source);
   auto file = parts_.files.open(parts_.path(directory, name), port::OpenMode::read);
-  if (!file) return decided(Verdict::unrelated, nullptr);
+  if (!file)
+    return decided(file.error().code == port::file_errors::not_found ? Verdict::wait : Verdict::unrelated, nullptr);
   // As it is now: whoever truncated the original had copied all of it before.
   auto now = (*file)->stat();
   if (!now || identity_of(*now) != identity_of(seen)) return decided(Verdict::wait, nullptr);  // there is another event
@@ -165,7 +174,7 @@ CopyWatch::Decision CopyWatch::judge(const std::string& directory, const std::st
     Live live = live_original(directory, lane, source, **file, stat);
     original = live.original;
     // Truncated since this scan looked at it: the next one ends it, and then this is its copy.
-    if (!original && !live.changes &&
+    if (!original && !live.changes && !gone_meanwhile(**file, stat) &&
         (unchanged_for(key, stat) >= kGivenUp || !unknown_original(directory, source, **file, stat)))
       return decided(Verdict::unrelated, nullptr);
     covered = original && std::ranges::all_of(original->cursors, [&](const auto& c) { return c->read >= stat.size; });

@@ -63,6 +63,7 @@ class CopyWatch {
   bool continues(port::File& copy, uint64_t size, Generation& live);
   static bool same_bytes(port::File& copy, port::File& original, uint64_t size);
   bool continues_ended(port::File& copy, uint64_t size, const Generation& ended);
+  static bool gone_meanwhile(port::File& copy, const port::FileStat& compared);
   Duration unchanged_for(const std::pair<std::string, std::string>& key, const port::FileStat& stat);
   void make_room();
 

@@ -171,7 +171,6 @@ Result<> Intake::load() {
 }
 
 link::Resumed::Stream Intake::resume(const link::StreamKey& key, uint64_t settled, std::weak_ptr<IntakeClient> client) {
-  closing_.erase(key);
   if (auto alive = client.lock(); alive && (streams_->known(key) || held_.contains(key))) speaker(key, alive);
   return streams_->resume(key, settled);
 }
@@ -244,6 +243,7 @@ bool Intake::enter(const std::shared_ptr<Arrival>& arrival, const link::Events& 
   auto fresh = streams_->admit(key, events.settled, events.first, events.last);
   if (!fresh) return false;
   arrival->fresh = *fresh;
+  if (!fresh->empty()) closing_.erase(key);  // a sender that knows nothing of having closed it
   size_t index = 0;
   for_each_block(events.packed, events.first, events.last, [&](uint64_t first, uint64_t last, const Slice& block) {
     bool known = index < decoded.size();
@@ -645,7 +645,7 @@ bool Intake::close(const link::StreamKey& key, const std::shared_ptr<IntakeClien
   if (auto all = speakers_.find(key); all != speakers_.end()) {
     std::erase_if(all->second, [&](const Speaker& s) { return s.client.expired() || s.client.lock() == client; });
     if (!all->second.empty()) {
-      closing_.insert(key);
+      closing_.try_emplace(key, loop_.now());
       return false;
     }
   }
@@ -711,8 +711,8 @@ void Intake::sweep_idle() {
     log_info("stream_forgotten", {{"sender", key.sender.hex()}, {"stream", key.stream.value}});
     forget(key);
   }
-  for (const link::StreamKey& key : std::vector(closing_.begin(), closing_.end()))
-    if (!anybody(key) && !streams_->writing(key)) forget(key);
+  for (const auto& [key, since] : std::map(closing_))
+    if ((!anybody(key) || loop_.now() - since >= kClosingFor) && !streams_->writing(key)) forget(key);
   std::erase_if(speakers_, [](const auto& of) {
     return std::ranges::all_of(of.second, [](const Speaker& s) { return s.client.expired(); });
   });

@@ -89,6 +89,7 @@ Result<> load_counters(port::KeyedStore& store, const std::string& key, const st
 class Intake : private commit::Participant {
  public:
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
+  static constexpr Duration kClosingFor = std::chrono::hours(24);  // at most, once one connection closed the stream
 
   Intake(IntakeOptions options, port::Loop& loop, port::KeyedStore& store, commit::Committer& committer,
          chunk::FilesSink* sink);
@@ -109,10 +110,13 @@ class Intake : private commit::Participant {
   /// bound (holes without end) and the session must end.
   bool take(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
             const std::shared_ptr<IntakeClient>& client);
-  /// The sender is done with the stream, says this session. The stream is forgotten (true) when nobody else speaks for
-  /// it any more: what was taken back from another connection by HOLD may still be on its way here, and has to find
-  /// that it was.
+  /// The sender is done with the stream, says this session. The stream is forgotten (true) when all that speak for it
+  /// have said so or are gone: what was taken back from another connection by HOLD, or sent again by this one because
+  /// that did not answer, may still be on its way here, and has to find that it was.
   bool close(const link::StreamKey& key, const std::shared_ptr<IntakeClient>& client);
+  /// Whether close() was called for it by some session and it is not forgotten yet.
+  bool closing(const link::StreamKey& key) const { return closing_.contains(key); }
+  bool known(const link::StreamKey& key) const { return streams_->known(key); }
 
   // For what is staged before it is published (staging.h).
   /// Whether somebody is connected who asked about the stream, or brought something of it.
@@ -203,7 +207,7 @@ class Intake : private commit::Participant {
   std::unique_ptr<link::ReceiverStreams> streams_;
   std::map<link::StreamKey, std::vector<Speaker>> speakers_;
   std::map<link::StreamKey, Held> held_;
-  std::set<link::StreamKey> closing_;  // the sender is done with them, not all of its connections are
+  std::map<link::StreamKey, Instant> closing_;  // the sender is done with them, not all of its connections are
   uint64_t next_hold_ = 1;
   std::set<link::StreamKey> dirty_;  // to be written with the next group
   std::set<size_t> dirty_routes_;

@@ -164,6 +164,14 @@ class LinkServer::Session : public port::ConnectionHandler,
     told_ = std::move(now);
   }
   bool ready() const { return ready_; }
+  uint64_t target() const { return target_; }
+  bool speaks_for(const link::StreamKey& stream) const {
+    return ready_ && !closing_ && hello_.node == stream.sender && target_ == stream.target;
+  }
+  /// Whether its sender has asked about all of its streams: before anything else, and as soon as it is connected.
+  bool has_asked(Instant now) const {
+    return ready_ && !closing_ && (brought_ || now - introduced_at_ >= Staging::kAskedAfter);
+  }
   const link::Hello& hello() const { return hello_; }
 
   /// One ACK a stream and at most one CREDIT a turn.
@@ -231,8 +239,7 @@ class LinkServer::Session : public port::ConnectionHandler,
     } else if (auto* resume = std::get_if<link::Resume>(&frame)) {
       on_resume(*resume);
     } else if (auto* close = std::get_if<link::CloseStream>(&frame)) {
-      if (server_.intake_.close(key(close->stream), shared_from_this()) && server_.staging_)
-        server_.staging_->close(key(close->stream));
+      server_.close(*this, key(close->stream));
     } else if (auto* decide = std::get_if<link::Decide>(&frame)) {
       if (server_.staging_) server_.staging_->decide(key(decide->stream), *decide);
     } else if (auto* ask = std::get_if<link::InterestAsk>(&frame)) {
@@ -251,6 +258,7 @@ class LinkServer::Session : public port::ConnectionHandler,
   }
 
   void on_events(const link::Events& events, size_t bytes) {
+    brought_ = true;
     const bool had_credit = memory_->received(*this, bytes, heard_);
     if (had_credit && take(events, bytes)) {
       if (busy()) schedule_flush();  // it may have become so just now
@@ -299,6 +307,7 @@ class LinkServer::Session : public port::ConnectionHandler,
     if (hello.target.empty()) return refuse("HELLO without a target: the connecting side is the sender");
     target_ = link::target_hash(hello.target);
     ready_ = true;
+    introduced_at_ = heard_;
     if (server_.twins_.note(hello.node, hello.incarnation, hello.name + " at " + peer(), heard_))
       log_error("node_id_twice", {{"node_id", hello.node.hex()},
                                   {"node", hello.name},
@@ -379,7 +388,9 @@ class LinkServer::Session : public port::ConnectionHandler,
   uint64_t target_ = 0;
   Instant opened_ = server_.loop_.now();
   Instant heard_;
+  Instant introduced_at_{};
   bool ready_ = false;
+  bool brought_ = false;  // EVENTS
   bool closing_ = false;
   bool detached_ = false;
   bool account_closed_ = false;
@@ -400,10 +411,13 @@ LinkServer::LinkServer(LinkServerOptions options, port::Loop& loop, port::Networ
       staging_(staging),
       memory_(std::make_shared<link::ReceiverMemory>(options_.memory)),
       ticker_(loop.make_timer()),
-      wishes_timer_(loop.make_timer()) {}
+      wishes_timer_(loop.make_timer()) {
+  if (staging_) staging_->asked_by([this] { return asked(); });
+}
 
 LinkServer::~LinkServer() {
   *alive_ = false;
+  if (staging_) staging_->asked_by(nullptr);
   for (auto& [number, session] : sessions_) session->detach();
 }
 
@@ -480,6 +494,15 @@ void LinkServer::ended(Session& session) {
   forget_later(session.number());
 }
 
+/// All connections of the sender are waited for, also one that has brought nothing of the stream yet: what it was sent
+/// first may lie unread, while another connection brought it again.
+void LinkServer::close(Session& session, const link::StreamKey& key) {
+  if (intake_.known(key) && !intake_.closing(key))
+    for (const auto& [number, other] : sessions_)
+      if (other->speaks_for(key)) intake_.introduce(key, other);
+  if (intake_.close(key, session.shared_from_this()) && staging_) staging_->close(key);
+}
+
 void LinkServer::forget_later(uint64_t number) {
   loop_.post([this, alive = alive_, number] {
     if (!*alive) return;
@@ -489,6 +512,13 @@ void LinkServer::forget_later(uint64_t number) {
     }
     let_in();
   });
+}
+
+Staging::Senders LinkServer::asked() const {
+  Staging::Senders out;
+  for (const auto& [number, session] : sessions_)
+    if (session->has_asked(loop_.now())) out.insert({session->hello().node, session->target()});
+  return out;
 }
 
 /// What was consumed, or its end, made room for others.

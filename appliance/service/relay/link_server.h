@@ -84,8 +84,10 @@ class LinkServer {
   void replace(Session& older);
   void ended(Session& session);
   void tick();
+  void close(Session& session, const link::StreamKey& key);
   void forget_later(uint64_t number);
   void let_in();
+  Staging::Senders asked() const;
 
   LinkServerOptions options_;
   port::Loop& loop_;

@@ -84,10 +84,13 @@ class LsdServer::Session : public port::ConnectionHandler, public std::enable_sh
 
   // --- for the server
   bool holds() const { return request_ && held_; }
-  bool waits_for_room() const { return waits_for_room_; }
-  void go_on() {
+  /// Gets the room that it waits for; false: it is closing, and does not want it any more.
+  bool go_on(size_t room) {
+    if (closing_) return false;
     waits_for_room_ = false;
-    if (!closing_) connection_->pause_reading(false);
+    reserved_ = room;
+    connection_->pause_reading(false);
+    return true;
   }
   void try_again() {
     held_ = false;
@@ -123,20 +126,18 @@ class LsdServer::Session : public port::ConnectionHandler, public std::enable_sh
     return {taken, 0};
   }
 
-  /// Room for a large frame before its body is read. One always fits.
+  /// Room for a large frame before its body is read. False: it waits for some.
   bool reserve(size_t frame_bytes) {
     if (frame_bytes <= kSmallFrame || reserved_ > 0) return true;
-    if (server_.reserved_ > 0 && server_.reserved_ + frame_bytes > kFramesBytes) {
+    if (waits_for_room_) return false;
+    if (server_.reserve(number_, frame_bytes))
+      reserved_ = frame_bytes;
+    else
       waits_for_room_ = true;
-      return false;
-    }
-    reserved_ = frame_bytes;
-    server_.reserved_ += frame_bytes;
-    return true;
+    return !waits_for_room_;
   }
   void free() {
-    server_.reserved_ -= reserved_;
-    if (std::exchange(reserved_, 0) > 0) server_.reserve_again();
+    if (reserved_ > 0) server_.give_back(std::exchange(reserved_, 0));
   }
 
   void on_frame(const lsd::Frame& frame) {
@@ -345,10 +346,31 @@ void LsdServer::ended(Session& session) {
   });
 }
 
-/// Room in memory was freed: whoever waits for some looks again.
-void LsdServer::reserve_again() {
-  for (auto& [number, session] : sessions_)
-    if (session->waits_for_room()) session->go_on();
+/// Room in memory for a large frame; one always fits. False: the session waits behind all that do, and is told to go
+/// on.
+bool LsdServer::reserve(uint64_t session, size_t frame_bytes) {
+  if (!waiting_.empty() || !fits(frame_bytes)) {
+    waiting_.emplace_back(session, frame_bytes);
+    return false;
+  }
+  reserved_ += frame_bytes;
+  return true;
+}
+
+bool LsdServer::fits(size_t frame_bytes) const {
+  return reserved_ == 0 || reserved_ + frame_bytes <= kFramesBytes;
+}
+
+/// Who waits for room gets it in the order of coming, so that nobody waits for ever while others are served again.
+void LsdServer::give_back(size_t room) {
+  reserved_ -= room;
+  while (!waiting_.empty() && fits(waiting_.front().second)) {
+    auto [number, wanted] = waiting_.front();
+    waiting_.pop_front();
+    auto it = sessions_.find(number);
+    if (it == sessions_.end()) continue;
+    if (it->second->go_on(wanted)) reserved_ += wanted;
+  }
 }
 
 void LsdServer::tick() {

@@ -12,14 +12,16 @@
 //   - A line without a newline at its end gets one. Empty elements are acknowledged and not written.
 // The protocol has no origin: what a client repeats is written again (at least once).
 //
-// Bounds: connections_max; a frame's 16 MiB; all frames above kSmallFrame together kFramesBytes, others wait unread; a
-// large one must arrive within kFrameTimeout; inflated lines of a request kInflatedMax.
+// Bounds: connections_max; a frame's 16 MiB; all frames above kSmallFrame together kFramesBytes, others wait unread, in
+// the order of coming; a large one must arrive within kFrameTimeout; inflated lines of a request kInflatedMax.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/limits.h"
@@ -88,7 +90,9 @@ class LsdServer {
   static void append_pieces(spool::SegmentLog& log, const event::Block& block, size_t at, size_t size);
   void count(const Request& request, port::WriteBatch& entries);
   void committed(const std::shared_ptr<Request>& request, const Result<>& outcome);
-  void reserve_again();
+  bool reserve(uint64_t session, size_t frame_bytes);
+  bool fits(size_t frame_bytes) const;
+  void give_back(size_t room);
   void tick();
 
   LsdServerOptions options_;
@@ -102,6 +106,7 @@ class LsdServer {
   std::unique_ptr<port::Listener> listener_;
   std::map<uint64_t, std::shared_ptr<Session>> sessions_;  // in the order in which they came
   size_t reserved_ = 0;                                    // bytes of large frames that are arriving or being written
+  std::deque<std::pair<uint64_t, size_t>> waiting_;        // sessions that wait to read one, and its size
   bool stopping_ = false;
   std::unique_ptr<port::Timer> ticker_;
   LsdServerStats stats_;

@@ -241,6 +241,29 @@ TEST_F(LsdServerTest, large_frames_wait_for_each_other_and_a_stalled_one_is_give
   EXPECT_EQ(server->stats().protocol_errors, 1u);
 }
 
+TEST_F(LsdServerTest, large_frames_are_served_in_turn_however_fast_a_client_comes_again) {
+  start();
+  std::string body(11 * 1024 * 1024, 'x');
+  body.back() = '\n';
+  const std::string large = request({{"large", {1, 1}, body}});
+  ASSERT_GT(3 * large.size(), LsdServer::kFramesBytes);
+  std::deque<Client> clients;
+  std::vector<size_t> asked(5, 1);
+  for (size_t i = 0; i < asked.size(); ++i) clients.emplace_back(network, kOne).send(large);
+  clients[3].close();  // while it waits
+  for (int step = 0; step < 1000 && clients[4].answers.size() < 3; ++step) {
+    settle(100ms);
+    for (size_t i : {0u, 1u, 2u, 4u}) {
+      if (clients[i].answers.size() == asked[i]) {
+        clients[i].send(large);
+        ++asked[i];
+      }
+      EXPECT_LE(clients[i].answers.size(), clients[4].answers.size() + 1) << "client " << i << " before the last one";
+    }
+  }
+  EXPECT_EQ(clients[4].answers.size(), 3u);
+}
+
 TEST_F(LsdServerTest, stopping_answers_what_is_being_written_and_refuses_the_rest) {
   start();
   Client writing(network, kOne), idle(network, kOne);

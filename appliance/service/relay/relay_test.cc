@@ -187,6 +187,29 @@ TEST_F(RelayTest, lines_arrive_once_and_the_source_is_told) {
   EXPECT_EQ(intake->direct_counters()["default"].events, 100u);
 }
 
+TEST_F(RelayTest, an_upstream_that_finishes_is_told_of_what_is_in_flight_and_sends_no_more) {
+  start_receiver();
+  LineSource& source = sources.emplace_back(kEdge, "clicks");
+  source.add("one");
+  start_upstream(source);
+  disk.hold();
+  settle();
+  ASSERT_FALSE(upstream->drained());
+  upstream->finish();
+  source.add("two");
+  disk.release();
+  settle();
+  EXPECT_TRUE(upstream->drained());
+  EXPECT_EQ(source.delivered, 1u);
+  settle();
+  EXPECT_EQ(far_lines("clicks"), "one\n");
+  upstream.reset();
+  start_upstream(source);
+  settle();
+  EXPECT_EQ(far_lines("clicks"), "one\ntwo\n");
+  EXPECT_EQ(intake->counters().duplicates, 0u);
+}
+
 TEST_F(RelayTest, a_sender_that_forgot_its_cursor_repeats_nothing) {
   start_receiver();
   LineSource& source = sources.emplace_back(kEdge, "clicks");
@@ -469,6 +492,66 @@ TEST_F(RelayTest, a_peer_with_another_version_or_this_nodes_own_id_is_refused) {
     settle();
     EXPECT_NE(client.reason.find(part), std::string::npos) << client.reason;
   }
+}
+
+/// What is wanted at an address is told as changes: of two connections the slower one would tell old ones last.
+TEST_F(RelayTest, of_several_connections_to_an_address_one_at_a_time_asks_what_is_wanted) {
+  struct Peer : port::ConnectionHandler {
+    std::unique_ptr<port::Connection> connection;
+    size_t asked = 0;
+    void on_open(port::Connection& c) override {
+      c.send_copy(link::encode(link::Hello{.node = kFar, .site = "fra", .features = link::features::interest}).head);
+    }
+    port::Consumed on_data(port::Connection&, ByteView b) override {
+      size_t taken = 0;
+      for (auto d = link::decode(b); d && d->consumed; d = link::decode(b.substr(taken))) {
+        taken += d->consumed;
+        if (auto* f = std::get_if<link::Frame>(&d->frame)) asked += std::holds_alternative<link::InterestAsk>(*f);
+      }
+      return {taken, 0};
+    }
+    void on_close(port::Connection&, const Error&) override {}
+    void tell(std::string filter, bool reset) {
+      link::Interest wanted{.reset = reset, .categories = {}, .added = {{std::move(filter), {}}}};
+      if (reset) wanted.categories = {"news"};
+      connection->send_copy(link::encode(wanted).head);
+    }
+  };
+  std::deque<Peer> peers;
+  auto listener = network.listen(kAt, {}, [&](std::unique_ptr<port::Connection>&& c) {
+    peers.emplace_back().connection = std::move(c);
+    return &peers.back();
+  });
+  committer = std::make_unique<commit::Committer>(loop, disk, store);
+  Demand demand({{"fra", {kAt.to_string()}}}, loop, store, *committer);
+  UpstreamOptions options{.name = "fra", .addresses = {{kAt, 1}}, .tls = nullptr, .server_name = {}};
+  options.connections = 2;
+  options.self = kEdge;
+  options.demand = &demand;
+  options.asks = {"news"};
+  upstream = std::make_unique<Upstream>(std::move(options), loop, network, std::vector<port::EventSource*>{});
+  upstream->start();
+  for (int i = 0; i < 5; ++i) loop.advance(1ms);
+  ASSERT_EQ(peers.size(), 2u);
+  ASSERT_EQ(peers[0].asked + peers[1].asked, 1u);
+  Peer& asked = peers[peers[0].asked ? 0 : 1];
+  Peer& other = peers[peers[0].asked ? 1 : 0];
+  asked.tell("a", true);
+  other.tell("old", false);
+  loop.advance(100ms);
+  EXPECT_TRUE(demand.wants(0, "news", "a"));
+  EXPECT_FALSE(demand.wants(0, "news", "old"));
+  asked.connection.reset();
+  for (int i = 0; i < 5; ++i) loop.advance(1ms);
+  EXPECT_EQ(other.asked, 1u) << "the one that is left asks";
+  other.tell("b", true);
+  loop.advance(100ms);
+  EXPECT_TRUE(demand.wants(0, "news", "b"));
+  EXPECT_FALSE(demand.wants(0, "news", "a"));
+  upstream->ask({"sports"});
+  for (int i = 0; i < 5; ++i) loop.advance(1ms);
+  EXPECT_EQ(other.asked, 2u);
+  upstream.reset();
 }
 
 TEST_F(RelayTest, the_files_target_commits_data_and_cursor_together) {

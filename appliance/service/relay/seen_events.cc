@@ -12,8 +12,6 @@ namespace {
 
 constexpr std::string_view kStateKey = "d/state";
 constexpr std::string_view kPagePrefix = "d/p/";
-constexpr size_t kGenerationAt = 4;
-constexpr size_t kNameAt = kGenerationAt + 8;
 constexpr uint8_t kVersion = 1;
 constexpr Duration kSweepInterval = std::chrono::milliseconds(200);
 

@@ -81,6 +81,7 @@ Result<> Staging::load() {
     entry.range.first = in.varint();
     entry.range.last = entry.range.first + in.varint();
     entry.heard = in.at_end() ? now_seconds() : static_cast<int64_t>(in.varint());
+    entry.since = loop_.now();
     entry.durable = true;
     auto node = NodeId::from_bytes(at.substr(kPrefix.size(), 16));
     if (version != kVersion || !in.ok() || !node || at.size() != kPrefix.size() + kStreamKey + 8) {
@@ -125,14 +126,34 @@ void Staging::sweep() {
     if (!spoken_for && !writing && now - last > ttl) silent.push_back(key);
   }
   if (!heard.empty()) committer_.request_alone(std::move(heard), [] {});
-  for (const link::StreamKey& key : silent) {
-    const size_t batches = streams_.at(key).size();
-    stats_.swept += batches;
-    log_warn("staged_batches_swept",
-             {{"sender", key.sender.hex()}, {"stream", key.stream.value}, {"batches", batches}});
-    close(key);
-  }
+  for (const link::StreamKey& key : silent) sweep(key, "silent");
+  drop_abandoned();
   sweep_->start(kSweepInterval, [this] { sweep(); });
+}
+
+void Staging::sweep(const link::StreamKey& key, std::string_view why) {
+  const size_t batches = streams_.at(key).size();
+  stats_.swept += batches;
+  log_warn("staged_batches_swept",
+           {{"sender", key.sender.hex()}, {"stream", key.stream.value}, {"batches", batches}, {"why", why}});
+  close(key);
+}
+
+/// What a sender that is here does not ask about it never will: the stream was closed while it had no connection, or is
+/// of before it lost power. That would keep others' room for stream_ttl.
+void Staging::drop_abandoned() {
+  if (!asked_) return;
+  const Instant now = loop_.now();
+  look_at_ = now + kLookInterval;
+  const Senders asked = asked_();
+  std::vector<link::StreamKey> abandoned;
+  for (const auto& [key, entries] : streams_) {
+    const bool at_rest = std::ranges::all_of(entries, [&](const auto& e) {
+      return e.second.durable && !e.second.publishing && now - e.second.since >= kAskedAfter;
+    });
+    if (at_rest && !intake_.spoken_for(key) && asked.contains({key.sender, key.target})) abandoned.push_back(key);
+  }
+  for (const link::StreamKey& key : abandoned) sweep(key, "abandoned");
 }
 
 bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, const link::Events& events,
@@ -146,6 +167,7 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
   if (!for_each_block(events.packed, events.first, events.last, [](uint64_t, uint64_t, const Slice&) {})) return false;
   if (find(key, events.attempt)) return false;
   const bool full = log_->stats().bytes >= bytes_max_;
+  if (full && loop_.now() >= look_at_) drop_abandoned();
   if (full || !intake_.room()) {
     intake_.hold_for_retry(key, full ? "staging_full" : "disk_full");
     client->consumed(frame_bytes);
@@ -156,6 +178,7 @@ bool Staging::stage(const link::StreamKey& key, const std::string& peer_site, co
   Entry& entry = streams_[key][events.attempt];
   entry.range = {events.first, events.last};
   entry.heard = now_seconds();
+  entry.since = loop_.now();
   if (in_memory_ + record.size() <= kMemory) {
     entry.record = record;
     in_memory_ += record.size();

@@ -6,8 +6,9 @@
 //   DECIDE discard         -> the entry goes
 //
 // Nothing staged is published otherwise, however long it stays. It stays over restarts, is told of in RESUMED, and goes
-// when its stream is closed, or when its sender has not spoken of the stream for stream_ttl: counted as swept, and
-// nothing is lost, since a sender that comes back later is told that it is not here and sends it again.
+// when its stream is closed, when its sender is back and has not asked about the stream (it has given up the stream
+// while it could not say so here, or lost power), or when its sender has not spoken of it for stream_ttl: counted as
+// swept, and nothing is lost, since a sender that comes back later is told that it is not here and sends it again.
 //
 // In the store: g/ <the stream's key as in r/...> <u64 attempt, big-endian>, value:
 //   u8 version 1, varint record's sequence in the log, varint first, varint length, then maybe varint when it was
@@ -20,12 +21,15 @@
 // segment that it stands in, so segments are small beside it. Copies in memory up to kMemory (then read again).
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "service/relay/intake.h"
@@ -38,7 +42,7 @@ struct StagingStats {
   uint64_t staged = 0;     // batches, since the start
   uint64_t published = 0;  // of those
   uint64_t discarded = 0;
-  uint64_t swept = 0;  // of those discarded: their senders were silent for stream_ttl
+  uint64_t swept = 0;  // of those discarded: their senders spoke of them no more
   uint64_t lost = 0;   // records that could not be read again: the sender was told that they are not here
 };
 
@@ -46,6 +50,8 @@ class Staging {
  public:
   static constexpr Duration kRetryAfter = std::chrono::seconds(1);
   static constexpr Duration kSweepInterval = std::chrono::hours(1);
+  static constexpr Duration kLookInterval = std::chrono::seconds(10);  // for what nobody asks about, when it is full
+  static constexpr Duration kAskedAfter = std::chrono::minutes(1);     // a sender asks as soon as it is connected
   static constexpr size_t kMemory = 32 * 1024 * 1024;
 
   Staging(std::unique_ptr<spool::SegmentLog> log, uint64_t bytes_max, Intake& intake, port::Loop& loop,
@@ -53,6 +59,11 @@ class Staging {
   ~Staging();
   /// Reads what the store knows. Errors: of the store, link.malformed (names the key).
   Result<> load();
+
+  /// Senders, each with the hash of its target.
+  using Senders = std::set<std::pair<NodeId, uint64_t>>;
+  /// Tells who is connected and has asked about all of the streams that they still have. Null: nobody can tell.
+  void asked_by(std::function<Senders()> asked) { asked_ = std::move(asked); }
 
   /// Takes an EVENTS frame with an attempt. False: it is malformed and the session must end.
   bool stage(const link::StreamKey& key, const std::string& peer_site, const link::Events& events, uint64_t frame_bytes,
@@ -70,6 +81,7 @@ class Staging {
     uint64_t sequence = 0;
     link::Range range;
     int64_t heard = 0;  // Unix seconds: when its sender last spoke of the stream
+    Instant since{};    // staged, or found at the start
     Slice record;       // shares what the log appends; empty: to be read from there
     bool durable = false;
     bool publishing = false;
@@ -87,6 +99,8 @@ class Staging {
   void retry();
   int64_t now_seconds() const;
   void sweep();
+  void sweep(const link::StreamKey& key, std::string_view why);
+  void drop_abandoned();
 
   std::unique_ptr<spool::SegmentLog> log_;
   uint64_t bytes_max_;
@@ -103,6 +117,8 @@ class Staging {
   std::set<std::tuple<link::StreamKey, uint64_t, uint64_t>> again_;
   std::unique_ptr<port::Timer> retry_;
   std::unique_ptr<port::Timer> sweep_;
+  std::function<Senders()> asked_;
+  Instant look_at_{};
   StagingStats stats_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

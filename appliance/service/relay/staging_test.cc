@@ -316,6 +316,28 @@ TEST_F(StagingTest, a_stream_whose_other_connection_never_closes_it_goes_when_th
   EXPECT_FALSE(intake->has(kKey, 0, 4));
 }
 
+TEST_F(StagingTest, a_stream_whose_other_connection_never_closes_it_goes_after_a_day) {
+  auto other = std::make_shared<Client>();
+  for (auto& each : {client, other}) EXPECT_TRUE(intake->take(kKey, "ams", events(0, 0, "one\n"), 100, each));
+  settle();
+  EXPECT_FALSE(intake->close(kKey, client));
+  for (int hour = 0; hour < 23; ++hour) loop.advance(std::chrono::hours(1));
+  EXPECT_EQ(intake->streams(), 1u);
+  for (int hour = 0; hour < 3; ++hour) loop.advance(std::chrono::hours(1));
+  settle();
+  EXPECT_EQ(intake->streams(), 0u);
+}
+
+TEST_F(StagingTest, a_stream_that_goes_on_after_a_close_is_not_forgotten) {
+  auto other = std::make_shared<Client>();
+  for (auto& each : {client, other}) EXPECT_TRUE(intake->take(kKey, "ams", events(0, 0, "one\n"), 100, each));
+  settle();
+  EXPECT_FALSE(intake->close(kKey, client));
+  EXPECT_TRUE(intake->take(kKey, "ams", events(0, 4, "two\n"), 100, other));
+  for (int hour = 0; hour < 48; ++hour) loop.advance(std::chrono::hours(1));
+  EXPECT_TRUE(intake->has(kKey, 0, 8));
+}
+
 TEST_F(StagingTest, a_closed_stream_leaves_nothing) {
   stage(5, 0, "one\n");
   staging->close(kKey);
@@ -349,6 +371,49 @@ TEST_F(StagingTest, what_a_sender_that_never_comes_back_staged_is_swept_after_st
   EXPECT_TRUE(staging->stage(kKey, "ams", events(9, 0, "first\n"), 100, client));
   settle();
   EXPECT_EQ(client->staged, std::vector<uint64_t>{9});
+}
+
+/// A sender that lost power goes on under new streams, and one that closes a stream cannot say so to whom it cannot
+/// reach: what is left of it must not keep others' room for stream_ttl.
+TEST_F(StagingTest, what_a_sender_that_is_back_does_not_ask_about_makes_room_for_others) {
+  const link::StreamKey other{Random(8).node_id(), 42, StreamId{5}};
+  Staging::Senders asked;
+  segment_bytes = 1;
+  restart();
+  for (uint64_t i = 1; i <= 4; ++i) stage(i, i * 6, "first\n");
+  bytes_max = staging->stats().bytes;
+  restart();
+  staging->asked_by([&] { return asked; });
+  EXPECT_TRUE(intake->open_to(kKey, events(9, 0, "x\n"), client));
+  EXPECT_TRUE(staging->stage(other, "ams", events(1, 0, "other\n"), 100, client));
+  settle();
+  ASSERT_EQ(client->holds, std::vector<std::string>{"staging_full"});
+  const auto again = [&](Duration later) {
+    loop.advance(later);
+    settle();
+    auto next = std::make_shared<Client>();
+    EXPECT_TRUE(staging->stage(other, "ams", events(2, 0, "other\n"), 100, next));
+    settle();
+    loop.advance(2s);
+    return next;
+  };
+  asked.insert({kKey.sender, kKey.target});
+  again(90s);
+  EXPECT_EQ(staging->stats().swept, 0u) << "a connection speaks for the stream";
+  client.reset();
+  asked.clear();
+  again(20s);
+  EXPECT_EQ(staging->stats().swept, 0u) << "its sender is not here";
+  asked.insert({kKey.sender, kKey.target + 1});
+  again(20s);
+  EXPECT_EQ(staging->stats().swept, 0u) << "another upstream of it is";
+  asked.insert({kKey.sender, kKey.target});
+  again(20s);
+  EXPECT_EQ(staging->stats().swept, 4u);
+  EXPECT_TRUE(staging->staged(kKey).empty());
+  EXPECT_EQ(again(2s)->staged, std::vector<uint64_t>{2});
+  restart();
+  EXPECT_TRUE(staging->staged(kKey).empty());
 }
 
 TEST_F(StagingTest, an_entry_without_a_time_is_kept_for_stream_ttl_from_the_start_on) {

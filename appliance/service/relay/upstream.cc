@@ -36,6 +36,7 @@ class Upstream::Link : public port::ConnectionHandler {
   void close() {
     handshake_->cancel();
     connection_.reset();
+    up_.choose_asker(place());
   }
   void send(link::Encoded&& frame) {
     if (connection_) send_frame(*connection_, std::move(frame));
@@ -47,9 +48,10 @@ class Upstream::Link : public port::ConnectionHandler {
     return now > std::exchange(acked_, now);
   }
   const std::string& peer_name() const { return peer_name_; }
+  /// Whether the peer can be asked what is wanted there.
+  bool tells_interest() const { return connection_ && said_hello_ && tells_interest_; }
   void ask_interest() {
     const std::set<std::string>& asks = up_.options_.asks;
-    if (!connection_ || !said_hello_ || !tells_interest_ || asks.empty()) return;
     send(link::encode(link::InterestAsk{{asks.begin(), asks.end()}}));
   }
   const std::string& peer_site() const { return peer_site_; }  // as last heard; empty: never
@@ -84,6 +86,7 @@ class Upstream::Link : public port::ConnectionHandler {
     if (!connection_) return;  // fail() was faster and reports itself
     handshake_->cancel();
     dead_ = std::move(connection_);  // destroyed by the next open() or with us: not from inside its own callback
+    up_.choose_asker(place());
     up_.sender_->disconnected(index_, goodbye_.empty() ? why.to_string() : goodbye_, up_.loop_.now());
     up_.soon();
   }
@@ -109,11 +112,12 @@ class Upstream::Link : public port::ConnectionHandler {
                                       {"node", hello->name},
                                       {"site", hello->site}});
       up_.sender_->connected(index_, *hello, up_.loop_.now());
-      ask_interest();
+      up_.choose_asker(place());
     } else if (!said_hello_) {
       return fail("a frame before HELLO");
     } else if (auto* interest = std::get_if<link::Interest>(&frame)) {
-      if (up_.options_.demand) up_.options_.demand->told(up_.options_.name, address(), *interest);
+      if (up_.options_.demand && up_.askers_[place()] == index_)
+        up_.options_.demand->told(up_.options_.name, address(), *interest);
       return;
     } else {
       up_.sender_->received(index_, frame, up_.loop_.now());
@@ -121,6 +125,7 @@ class Upstream::Link : public port::ConnectionHandler {
     up_.soon();
   }
 
+  size_t place() const { return index_ / up_.options_.connections; }
   std::string address() const { return up_.address(index_).endpoint.to_string(); }
 
   void fail(std::string reason) {
@@ -132,6 +137,7 @@ class Upstream::Link : public port::ConnectionHandler {
     // Closed with a little linger so that a REFUSE still leaves; what the peer says from here on is not heard.
     connection_->close(Duration::zero());
     dead_ = std::move(connection_);
+    up_.choose_asker(place());
     up_.loop_.post([this, alive = up_.alive_, reason = std::move(reason)] {
       if (!*alive) return;
       dead_.reset();
@@ -179,6 +185,7 @@ Upstream::Upstream(UpstreamOptions options, port::Loop& loop, port::Network& net
   sender_ = link::Sender::make(std::move(sender), loop_.random());
   for (size_t i = 0; i < options_.addresses.size() * options_.connections; ++i)
     links_.push_back(std::make_unique<Link>(*this, i));
+  askers_.resize(options_.addresses.size(), SIZE_MAX);
 }
 
 const UpstreamOptions::Address& Upstream::address(size_t receiver) const {
@@ -220,6 +227,10 @@ void Upstream::start() {
   soon();
 }
 
+bool Upstream::drained() const {
+  return std::ranges::none_of(sender_->receivers(), [](const auto& r) { return r.in_flight_batches > 0; });
+}
+
 void Upstream::stop() {
   stopped_ = true;
   timer_->cancel();
@@ -241,7 +252,7 @@ void Upstream::pump() {
   Instant now = loop_.now();
   if (sender_->deadline() <= now) sender_->tick(now);
   apply_effects();
-  pull();
+  if (!finishing_) pull();
   apply_effects();
   rearm();
 }
@@ -361,7 +372,25 @@ void Upstream::ask(const std::set<std::string>& categories) {
   const size_t before = options_.asks.size();
   options_.asks.insert(categories.begin(), categories.end());
   if (options_.asks.size() == before) return;
-  for (auto& l : links_) l->ask_interest();
+  for (size_t place = 0; place < askers_.size(); ++place) {
+    const size_t asker = askers_[place];
+    if (asker != SIZE_MAX && links_[asker]->tells_interest())
+      links_[asker]->ask_interest();
+    else
+      choose_asker(place);
+  }
+}
+
+void Upstream::choose_asker(size_t place) {
+  if (stopped_ || options_.asks.empty()) return;
+  size_t& asker = askers_[place];
+  if (asker != SIZE_MAX && links_[asker]->tells_interest()) return;
+  asker = SIZE_MAX;
+  for (size_t i = place * options_.connections; i < (place + 1) * options_.connections; ++i) {
+    if (!links_[i]->tells_interest()) continue;
+    asker = i;
+    return links_[i]->ask_interest();
+  }
 }
 
 void Upstream::give_up(const std::string& receiver, std::move_only_function<void(uint64_t batches)> done) {

@@ -68,6 +68,10 @@ class Upstream {
   Upstream(UpstreamOptions options, port::Loop& loop, port::Network& network, std::vector<port::EventSource*> sources);
   ~Upstream();
   void start();
+  /// Takes nothing more from its sources. What is in flight may still be acknowledged: wait for drained() if there is
+  /// time, so that nothing is uncertain after the next start.
+  void finish() { finishing_ = true; }
+  bool drained() const;
   /// Closes the connections; what is not acknowledged is asked for again after the next start.
   void stop();
   const std::string& name() const { return options_.name; }
@@ -89,6 +93,7 @@ class Upstream {
   const UpstreamOptions::Address& address(size_t receiver) const;
   void soon();
   std::vector<std::string> sites() const;
+  void choose_asker(size_t place);
 
   UpstreamOptions options_;
   port::Loop& loop_;
@@ -96,6 +101,9 @@ class Upstream {
   std::vector<port::EventSource*> sources_;
   std::unique_ptr<link::Sender> sender_;
   std::vector<std::unique_ptr<Link>> links_;
+  /// By address: the connection that asks there what is wanted, SIZE_MAX: none. What several say of it would come in no
+  /// order.
+  std::vector<size_t> askers_;
   std::unique_ptr<port::Timer> timer_;
   std::unique_ptr<port::Timer> progress_timer_;
   size_t next_source_ = 0;
@@ -103,6 +111,7 @@ class Upstream {
   uint64_t looped_ = 0;
   std::vector<bool> ready_;  // sources that may have something
   bool pump_posted_ = false;
+  bool finishing_ = false;
   bool stopped_ = true;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
