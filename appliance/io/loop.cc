@@ -319,6 +319,9 @@ bool IoLoop::run_until(const std::function<bool()>& done, Duration bound) {
 Instant IoLoop::now() const {
   return state_->now();
 }
+Instant IoLoop::exact_now() const {
+  return steady_now();
+}
 WallTime IoLoop::wall_now() const {
   return io::wall_now();
 }

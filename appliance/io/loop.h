@@ -90,6 +90,7 @@ class IoLoop final : public port::Loop, public port::Network {
   bool run_until(const std::function<bool()>& done, Duration bound);
 
   Instant now() const override;
+  Instant exact_now() const override;
   WallTime wall_now() const override;
   std::unique_ptr<port::Timer> make_timer() override;
   void post(port::Task task) override;

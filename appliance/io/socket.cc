@@ -113,7 +113,7 @@ void Socket::pause_reading(bool paused) {
   }
   // What the handler left when it paused is shown again without waiting for more. When it resumes from inside on_data,
   // received() goes on by itself.
-  if (!showing_ && !tail_.empty() && tail_.size() >= wanted_) {
+  if (!showing_ && (end_due_ || (!tail_.empty() && tail_.size() >= wanted_))) {
     if (reshow_posted_) return;
     reshow_posted_ = true;
     loop_.later([self = shared_from_this()] { self->show_tail_again(); });
@@ -204,7 +204,8 @@ void Socket::peer_seen_to_end(uint32_t events) {
     loop_.counters.ended_unread.add();
     if (handler_->hears_last_words()) {
       paused_ = false;
-      read_once();
+      received({});
+      if (phase_ == Phase::open) read_once();
       if (phase_ != Phase::open) return;
     }
     int os_error = 0;
@@ -306,7 +307,7 @@ void Socket::read_tls() {
   tls_->stash();
   if (have > 0) ingest(loop_.plain_buffer.get(), have);
   if (phase_ != Phase::open && phase_ != Phase::upgrading) return;
-  if (outcome == TlsSession::Outcome::closed) return end_of_input(tls_->failure());
+  if (outcome == TlsSession::Outcome::closed) return stream_ended();
   if (outcome == TlsSession::Outcome::failed)
     return finish(Error{port::net_errors::tls, peer_.address + ": " + tls_->failure(), 0});
 }
@@ -369,6 +370,7 @@ void Socket::show_tail_again() {
   if (phase_ != Phase::open || paused_) return;
   received({});
   if (phase_ == Phase::open && paused_) return;
+  if (phase_ == Phase::open && std::exchange(end_due_, false)) return stream_ended();
   if (phase_ == Phase::open || phase_ == Phase::flushing) wait_readable();
 }
 

@@ -144,6 +144,8 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   void show_tail_again();
   void drop_tail(size_t size);
   void end_of_input(std::string_view how);
+  /// A layer's own end of the stream, a Close frame or close_notify, was read.
+  void stream_ended();
   void read_failed(int os_error);
   bool write_plain();
   bool write_tls();
@@ -190,6 +192,7 @@ class Socket final : public std::enable_shared_from_this<Socket> {
   bool showing_ = false;  // inside on_data
   bool reshow_posted_ = false;
   bool input_ended_ = false;
+  bool end_due_ = false;  // stream_ended(), and tail_ is to be shown before
 };
 
 bool is_transient(int os_error);

@@ -77,6 +77,16 @@ void Socket::ingest(char* bytes, size_t size) {
     websocket_->pong = std::move(ping);
     mark_dirty();
   }
+  if (decoder.failed() || decoder.closed()) stream_ended();
+}
+
+void Socket::stream_ended() {
+  if (phase_ == Phase::open && paused_ && !tail_.empty()) {
+    end_due_ = true;
+    return;
+  }
+  if (!websocket_) return end_of_input(tls_->failure());
+  ws::FrameDecoder& decoder = websocket_->decoder;
   if (decoder.failed()) {
     loop_.counters.websocket_faults.add();
     end_websocket(decoder.failed(),
@@ -85,6 +95,8 @@ void Socket::ingest(char* bytes, size_t size) {
     // Its code comes back to it (RFC 6455 5.5.1).
     end_websocket(*decoder.closed(), {port::net_errors::closed,
                                       peer_.address + ": closed with code " + std::to_string(*decoder.closed()), 0});
+  } else {
+    end_of_input(tls_->failure());
   }
 }
 

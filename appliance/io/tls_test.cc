@@ -412,6 +412,26 @@ TEST_F(Tls, data_that_comes_with_the_end_of_the_handshake_is_delivered_also_afte
   PH_EXPECT_SOON(loop, server.clients[0]->data == "in one flight with Finished");
 }
 
+TEST_F(Tls, what_a_paused_handler_left_is_shown_before_the_end) {
+  IoLoop loop;
+  Server server(loop, listening(ours("server")), [&](Recorder& there) {
+    there.at_data = [&](port::Connection& connection, ByteView bytes) {
+      there.data += bytes.substr(0, 1);
+      connection.pause_reading(true);
+      loop.post([&connection] { connection.pause_reading(false); });
+      return port::Consumed{1, 0};
+    };
+  });
+  Recorder client;
+  client.connection = loop.connect(server.at(), connecting(ours("client")), client);
+  PH_EXPECT_SOON(loop, client.opened && server.clients.size() == 1);
+  client.connection->send_copy("abcdef");
+  client.connection->close(kTestBound);
+  PH_EXPECT_SOON(loop, server.clients[0]->closed.has_value());
+  EXPECT_EQ(server.clients[0]->data, "abcdef");
+  EXPECT_EQ(server.clients[0]->closed->code, port::net_errors::closed);
+}
+
 TEST_F(Tls, destroying_connections_in_every_state_is_safe) {
   for (int turns = 0; turns < 12; ++turns) {
     IoLoop loop;

@@ -258,6 +258,33 @@ TEST(WebSocket, a_handler_that_waits_for_whole_packets_gets_them_also_after_a_pa
   EXPECT_EQ(packets[2], "three");
 }
 
+/// Takes a byte at a time, and between them nothing for a turn of the loop.
+std::function<void(Recorder&)> reluctant(IoLoop& loop) {
+  return [&loop](Recorder& there) {
+    there.at_data = [&loop, &there](port::Connection& connection, ByteView bytes) {
+      there.data += bytes.substr(0, 1);
+      connection.pause_reading(true);
+      loop.post([&connection] { connection.pause_reading(false); });
+      return port::Consumed{1, 0};
+    };
+  };
+}
+
+TEST(WebSocket, what_a_paused_handler_left_is_shown_before_the_clients_end) {
+  IoLoop loop;
+  Server server(loop, websocket(), reluctant(loop));
+  for (const std::string& end : {client_frame("\x03\xE8", ws::Opcode::close), client_frame("x", ws::Opcode::text)}) {
+    server.clients.clear();
+    Recorder client;
+    client.connection = loop.connect(server.at(), {}, client);
+    client.connection->send_copy(request() + client_frame("abc") + client_frame("def") + end);
+    PH_EXPECT_SOON(loop, server.clients.size() == 1 && server.clients[0]->closed.has_value());
+    EXPECT_EQ(server.clients[0]->data, "abcdef");
+    PH_EXPECT_SOON(loop, client.closed.has_value());
+    EXPECT_NE(client.data.find("\x88\x02"), std::string::npos) << "no Close frame came back";
+  }
+}
+
 TEST(WebSocket, pings_are_answered_and_a_flood_of_them_is_bounded) {
   Pair pair;
   pair.send(request() + client_frame("alive?", ws::Opcode::ping) + client_frame("x"));

@@ -25,6 +25,8 @@ class Loop {
  public:
   virtual ~Loop() = default;
   virtual Instant now() const = 0;
+  /// now() may be the time at which the handler at work began; this is the time it is.
+  virtual Instant exact_now() const { return now(); }
   virtual WallTime wall_now() const = 0;
   virtual std::unique_ptr<Timer> make_timer() = 0;
   /// Runs `task` later on this loop's thread. The only member that other threads may call.

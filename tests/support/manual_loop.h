@@ -20,6 +20,9 @@ class ManualLoop : public port::Loop {
   }
 
   Instant now() const override { return now_; }
+  /// Work that takes time: each look at the clock finds it so much later.
+  Duration look_cost{0};
+  Instant exact_now() const override { return now_ + look_cost * ++looks_; }
   WallTime wall_now() const override { return wall_; }
   std::unique_ptr<port::Timer> make_timer() override { return std::make_unique<ManualTimer>(*this); }
   void post(port::Task task) override { tasks_.push_back(std::move(task)); }
@@ -104,6 +107,7 @@ class ManualLoop : public port::Loop {
   std::deque<port::Task> tasks_;
   std::map<std::pair<Instant, uint64_t>, ManualTimer*> timers_;
   uint64_t timer_serial_ = 0;
+  mutable int64_t looks_ = 0;
 };
 
 /// Jobs run as posted tasks of the loop, one after the other; hold() keeps them until release().

@@ -24,10 +24,11 @@ bool Channel::send(const P& packet) {
 
 Channel::Consumed Channel::input(ByteView bytes, Instant now) {
   if (state_ == State::closed) return {bytes.size(), 0};
-  if (state_ == State::opening || asking_) {
+  if (state_ == State::opening || asking_ || held_.size() + bytes.size() < held_wanted_) {
     held_.append(bytes);
     return {bytes.size(), 0};
   }
+  paused_ &= static_cast<uint8_t>(~kPauseTurn);  // shown although it waits: the peer is gone, these are its last words
   return held_.empty() ? take_packets(bytes, now) : take_held(bytes, now);
 }
 
@@ -36,9 +37,11 @@ Channel::Consumed Channel::input(ByteView bytes, Instant now) {
 Channel::Consumed Channel::take_held(ByteView more, Instant now) {
   std::string all = std::exchange(held_, std::string());
   all.append(more);
+  held_wanted_ = 0;
   const Consumed consumed = take_packets(all, now);
   held_.insert(0, all.substr(consumed.bytes));  // what is there was held back meanwhile
-  return {more.size(), consumed.wanted > held_.size() ? consumed.wanted - held_.size() : 0};
+  held_wanted_ = consumed.wanted;
+  return {more.size(), 0};
 }
 
 /// Every whole packet in the bytes, in one go.
@@ -48,7 +51,8 @@ Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
   const bool starts_wrong =
       !bytes.empty() && static_cast<uint8_t>(bytes[0]) >> 4 != static_cast<int>(PacketType::connect);
   if (state_ == State::waiting && starts_wrong) fail(ReasonCode::protocol_error);
-  while (!asking_ && (state_ == State::waiting || state_ == State::authenticating || state_ == State::open)) {
+  while (!asking_ && (paused_ & kPauseTurn) == 0 &&
+         (state_ == State::waiting || state_ == State::authenticating || state_ == State::open)) {
     auto framed = mqtt::next_frame(bytes.substr(used), limits_.packet_max);
     if (!framed) {
       fail(framed.error());
@@ -59,9 +63,13 @@ Channel::Consumed Channel::take_packets(ByteView bytes, Instant now) {
     counters_.packets_in.add();
     used += framed->frame->size;
     on_frame(*framed->frame, now);
-    if (!asking_) continue;
-    counters_.packets_in.subtract();  // it comes once more
-    used -= framed->frame->size;
+    if (asking_) {
+      counters_.packets_in.subtract();  // it comes once more
+      used -= framed->frame->size;
+    } else if (state_ == State::open && used < bytes.size() && host_.turn_is_over()) {
+      set_pause(kPauseTurn, true);
+      return {used, 0};
+    }
   }
   if (state_ == State::opening || asking_) held_.append(bytes.substr(used));
   return {bytes.size(), 0};
@@ -283,6 +291,13 @@ void Channel::go_on(Instant now) {
   if (!std::exchange(asking_, false) || state_ != State::open) return;
   take_held({}, now);
   if (!asking_) set_pause(kPauseAsking, false);
+}
+
+void Channel::take_turn(Instant now) {
+  if ((paused_ & kPauseTurn) == 0) return;
+  paused_ &= static_cast<uint8_t>(~kPauseTurn);
+  if (state_ == State::open && !asking_ && !held_.empty()) take_held({}, now);
+  if ((paused_ & kPauseTurn) == 0) host_.pause_reading(paused_ != 0);  // what the connection has of it is shown again
 }
 
 ReasonCode Channel::on_publish(mqtt::Publish& publish) {

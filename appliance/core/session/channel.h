@@ -65,6 +65,8 @@ class ChannelHost : public Output {
   virtual bool delays_pubcomp(uint16_t packet_id, ReasonCode reason) = 0;
   /// The last call about the session: detach it. Made once for each accept(), never without.
   virtual void on_end(const ChannelEnd& end) = 0;
+  /// Between packets: true, and others have waited long enough. Nothing is taken any more until Channel::take_turn().
+  virtual bool turn_is_over() { return false; }
   virtual void pause_reading(bool paused) = 0;
   /// Close the socket once everything is sent. The channel takes no more input.
   virtual void close() = 0;
@@ -115,6 +117,8 @@ class Channel {
   bool held_back() const { return (paused_ & kPauseTarget) != 0; }
   /// What ready_for() waited for is there.
   void go_on(Instant now);
+  /// After turn_is_over(): the others had their turn.
+  void take_turn(Instant now);
   /// The client has sent more than its rate: reading waits.
   void throttle(bool on) { set_pause(kPauseRate, on); }
 
@@ -125,7 +129,14 @@ class Channel {
 
  private:
   enum class State : uint8_t { waiting, opening, authenticating, open, closed };
-  enum Pause : uint8_t { kPauseOpening = 1, kPauseAcks = 2, kPauseTarget = 4, kPauseRate = 8, kPauseAsking = 16 };
+  enum Pause : uint8_t {
+    kPauseOpening = 1,
+    kPauseAcks = 2,
+    kPauseTarget = 4,
+    kPauseRate = 8,
+    kPauseAsking = 16,
+    kPauseTurn = 32
+  };
   struct PendingAck {
     uint16_t packet_id = 0;
     uint8_t qos = 0;
@@ -179,7 +190,8 @@ class Channel {
   bool auth_asked_ = false;      // a challenge awaits the client's answer
   Attachment attachment_;
   Instant last_input_;
-  std::string held_;  // what came while opening or asking, and the part of a packet left of it
+  std::string held_;        // what came while opening or asking, and the part of a packet left of it
+  size_t held_wanted_ = 0;  // held_ has no whole packet before it is so long
   std::vector<std::string> aliases_;
   Ring<PendingAck> acks_;
   size_t acks_counted_ = 0;  // of acks_, those that unacknowledged() has to add to the session's awaiting_release()

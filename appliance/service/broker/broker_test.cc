@@ -301,6 +301,46 @@ TEST_P(BrokerOnWorkers, packets_behind_connect_are_not_lost) {
                                              "pingresp"));
 }
 
+TEST_P(BrokerOnWorkers, what_takes_long_is_handled_in_turns_with_others_between) {
+  MqttClient& s = connect("id=s");
+  say(s, "subscribe id=1 filter=t:0");
+  s.take();
+  MqttClient& many = connect("id=many will=t:dead");
+  MqttClient& one = connect("id=one");
+  for (auto& loop : rig.loops) loop->look_cost = 20ms;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 50; ++i) expected.push_back("many" + std::to_string(i));
+  for (const auto& payload : expected) many.send("publish topic=t payload=" + payload);
+  many.send("disconnect");
+  one.send("publish topic=t payload=one");
+  rig.run();
+  auto got = test::payloads(s.take());
+  const auto at = std::ranges::find(got, "one");
+  ASSERT_NE(at, got.end());
+  if (GetParam() == 1) {  // others have loops of their own, which this rig runs one after the other
+    EXPECT_NE(at + 1, got.end()) << "it waited for all of the others";
+  }
+  got.erase(at);
+  EXPECT_EQ(got, expected);
+  EXPECT_TRUE(many.closed());
+}
+
+TEST_P(BrokerOnWorkers, what_takes_long_behind_connect_is_handled_in_turns_too) {
+  MqttClient& s = connect("id=s");
+  say(s, "subscribe id=1 filter=t:0");
+  s.take();
+  for (auto& loop : rig.loops) loop->look_cost = 20ms;
+  MqttClient& c = rig.open();
+  c.send("connect id=c");
+  for (int i = 0; i < 20; ++i) c.send("publish topic=t payload=" + std::to_string(i));
+  c.send("pingreq");
+  rig.run();
+  EXPECT_EQ(test::payloads(s.take()).size(), 20U);
+  EXPECT_THAT(c.take(), ElementsAre(StartsWith("connack"), "pingresp"));
+  say(c, "publish topic=t payload=late");
+  EXPECT_THAT(s.take(), ElementsAre("publish topic=t payload=late"));
+}
+
 TEST_P(BrokerOnWorkers, split_packets_are_joined) {
   rig.fabric.chunk_max = 1;
   MqttClient& s = connect("id=s");

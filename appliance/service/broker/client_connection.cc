@@ -4,6 +4,13 @@
 #include "service/broker/worker.h"
 
 namespace ph::broker {
+namespace {
+
+constexpr Duration kTurn = 10ms;       // in which one client's packets are handled while others wait
+constexpr uint32_t kTurnFirst = 4;     // packets after each of which the time is looked at;
+constexpr uint32_t kTurnLookEach = 8;  // of those after them only every so many, as most cost less than the look
+
+}  // namespace
 
 ClientConnection::ClientConnection(Worker& worker, uint64_t id, std::unique_ptr<port::Connection> socket, Instant now)
     : worker_(worker),
@@ -22,6 +29,7 @@ port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
   session::Counters& counters = worker_.context().counters;
   const uint64_t before = counters.messages_in.get();
   const uint64_t changes = worker_.durable_changes();
+  begin_turn();
   const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
   counters.bytes_in.add(consumed.bytes);
   if (client && client->offer) worker_.continue_offer(*client);  // acks may have made room
@@ -84,7 +92,32 @@ void ClientConnection::go_on() {
   session::Counters& counters = worker_.context().counters;
   const uint64_t before = counters.messages_in.get();
   const uint64_t changes = worker_.durable_changes();
+  begin_turn();
   channel_.go_on(worker_.loop().now());
+  worker_.on_received(*this, counters.messages_in.get() - before, 0, worker_.durable_changes() != changes);
+}
+
+void ClientConnection::begin_turn() {
+  turn_began_ = worker_.loop().now();
+  turn_packets_ = 0;
+}
+
+/// A read may bring thousands of packets, and each of them may cost milliseconds: one client's are not to be everybody
+/// else's pause.
+bool ClientConnection::turn_is_over() {
+  const uint32_t packets = ++turn_packets_;
+  if (packets > kTurnFirst && packets % kTurnLookEach != 0) return false;
+  if (worker_.loop().exact_now() - turn_began_ < kTurn) return false;
+  worker_.yield(*this);
+  return true;
+}
+
+void ClientConnection::take_turn() {
+  session::Counters& counters = worker_.context().counters;
+  const uint64_t before = counters.messages_in.get();
+  const uint64_t changes = worker_.durable_changes();
+  begin_turn();
+  channel_.take_turn(worker_.loop().now());
   worker_.on_received(*this, counters.messages_in.get() - before, 0, worker_.durable_changes() != changes);
 }
 

@@ -63,16 +63,23 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   void on_auth(const mqtt::Auth& auth) override;
   bool delays_pubcomp(uint16_t packet_id, mqtt::ReasonCode reason) override;
   void on_end(const session::ChannelEnd& end) override;
+  bool turn_is_over() override;
   void pause_reading(bool paused) override { socket_->pause_reading(paused); }
   void close() override;
   /// What ready_for() waited for is there.
   void go_on();
+  /// The others had theirs.
+  void take_turn();
 
  private:
+  void begin_turn();
+
   Worker& worker_;
   const uint64_t id_;
   std::unique_ptr<port::Connection> socket_;
   session::Channel channel_;
+  Instant turn_began_{};
+  uint32_t turn_packets_ = 0;
 };
 
 }  // namespace ph::broker

@@ -288,6 +288,26 @@ void Worker::synced(uint64_t round) {
   for (auto& then : done.then) then();
 }
 
+// --- turns
+
+/// What it sent is not handled to the end, since it takes too long: others first.
+void Worker::yield(ClientConnection& connection) {
+  yielded_.push_back(connection.id());
+  if (!std::exchange(yielded_posted_, true)) loop_.post([this] { next_turn(); });
+}
+
+/// One each time that the loop goes around, however many there are.
+void Worker::next_turn() {
+  yielded_posted_ = false;
+  for (bool found = false; !found && !yielded_.empty();) {
+    const auto it = connections_.find(yielded_.front());
+    yielded_.pop_front();
+    found = it != connections_.end();
+    if (found) it->second->take_turn();
+  }
+  if (!yielded_.empty() && !std::exchange(yielded_posted_, true)) loop_.post([this] { next_turn(); });
+}
+
 // --- back-pressure
 
 void Worker::hold_back(ClientConnection& connection) {

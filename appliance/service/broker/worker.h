@@ -106,7 +106,7 @@ struct Client {
   bool durable = false;    // its session is, also one that is still arriving
   bool arriving = false;   // messages go to `shadow` until the session is here
   std::vector<Shadow> shadow;
-  std::unique_ptr<RetainedOffer> offer;  // only while connected
+  std::unique_ptr<RetainedOffer> offer;  // while connected, and for a few turns after
   std::vector<Taken> taken;              // answers that came before the session did
   std::unique_ptr<Parked> parked;
   bool stalled = false;  // nothing is parked for it until its queue is below half again
@@ -182,6 +182,8 @@ class Worker final : public JournalMember {
   void on_end(ClientConnection& connection, const session::ChannelEnd& end);
   void on_congested(ClientConnection& connection);
   void on_uncongested(ClientConnection& connection);
+  /// Its channel waits for Channel::take_turn().
+  void yield(ClientConnection& connection);
   /// Goes on with the retained messages for new subscriptions, as far as there is room for them now.
   void continue_offer(Client& client);
   /// `changed`: so did records of durable sessions.
@@ -269,6 +271,7 @@ class Worker final : public JournalMember {
   void settle(port::Task then, bool messages = false);
   void on_sync(uint32_t from, uint64_t round);
   void synced(uint64_t round);
+  void next_turn();
   void hold_back(ClientConnection& connection);
   void release_held_back();
 
@@ -366,7 +369,10 @@ class Worker final : public JournalMember {
   void on_announced(uint32_t worker, const std::string& filter, bool present);
   void announce_durable(const std::string& filter, bool present);
   void note_filters();
-  mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh);
+  /// Entered, and not yet told to the journal: `at` is where, if it was granted.
+  mqtt::ReasonCode subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh,
+                             SubscriptionMap::const_iterator& at);
+  void keep_subscription(const Client& client, const SubscriptionMap::value_type& subscription);
 
   // worker_retained.cc: what is retained, to new subscriptions
   void offer_retained(Client& client, std::vector<std::string> filters);
@@ -521,6 +527,8 @@ class Worker final : public JournalMember {
   security::Flapping flapping_;  // of the client ids whose home is here
   LoadProbe load_;
   std::unique_ptr<port::Timer> load_timer_;
+  std::deque<uint64_t> yielded_;  // connections that wait for another turn
+  bool yielded_posted_ = false;
   std::deque<uint64_t> held_back_;  // connections that do not read until mailboxes and journal are below their bounds
   std::unique_ptr<port::Timer> held_back_timer_;
 

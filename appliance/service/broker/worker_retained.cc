@@ -69,33 +69,43 @@ void Worker::continue_offer(Client& client) {
 }
 
 /// The connection has ended: what is still offered waits in the session like messages that come while it is offline, as
-/// far as there is room; those that are there already are not displaced.
+/// far as there is room; those that are there already are not displaced. A few filters a turn, as above: who comes and
+/// goes all the time is not to stop the others. Should the client come back meanwhile, the rest is offered to it.
 void Worker::queue_offered(Client& client) {
-  const std::unique_ptr<RetainedOffer> offer = std::move(client.offer);
   session::Session& session = *client.session;
-  if (session.expiry() == 0) return;
+  if (session.expiry() == 0) return client.offer.reset();
+  RetainedOffer& offer = *client.offer;
   const Instant now = loop_.now();
-  for (;;) {
-    const auto s = session.subscriptions().find(offer->filter);
-    for (; s != session.subscriptions().end() && offer->next < offer->messages.size(); ++offer->next) {
+  for (size_t lookups = 0;;) {
+    const auto s = session.subscriptions().find(offer.filter);
+    for (; s != session.subscriptions().end() && offer.next < offer.messages.size(); ++offer.next) {
       if (session.queued() >= options_.session.mqueue_messages_max) {
-        context_.counters.drop(session::Drop::queue_full, offer->messages.size() - offer->next);
-        return;
+        context_.counters.drop(session::Drop::queue_full, offer.messages.size() - offer.next);
+        return client.offer.reset();
       }
       session::Copy copy;
       copy.qos = s->second.qos;
       copy.retain = true;
       if (s->second.id) copy.subscription_ids = {&s->second.id, 1};
-      outgoing_.reset(offer->messages[offer->next]);
+      outgoing_.reset(offer.messages[offer.next]);
       session.deliver(outgoing_, copy, now);
     }
-    if (offer->filters.empty()) return;
-    offer->filter = std::move(offer->filters.front());
-    offer->filters.pop_front();
-    offer->messages.clear();
-    offer->next = 0;
-    find_offered(*offer, now);
+    offer.messages.clear();
+    offer.next = 0;
+    if (offer.filters.empty()) return client.offer.reset();
+    if (lookups++ == kLookupsPerTurn && !stopping_) break;
+    offer.filter = std::move(offer.filters.front());
+    offer.filters.pop_front();
+    find_offered(offer, now);
   }
+  loop_.post([this, id = session.client_id(), uid = client.uid] {
+    Client* const found = find_client(id);
+    if (!found || found->uid != uid || !found->offer) return;
+    if (found->connection)
+      continue_offer(*found);
+    else
+      queue_offered(*found);
+  });
 }
 
 }  // namespace ph::broker

@@ -290,6 +290,8 @@ void Worker::hand_over(const std::string& client_id, uint32_t to, uint64_t ticke
   // What it published and is still being written down is routed here: before anything that comes from there.
   if (client && client->recording > 0)
     return durable_->after(durable_->turn(), [this, client_id, to, ticket] { hand_over(client_id, to, ticket); });
+  if (client && client->offer)  // goes into the session first
+    return loop_.post([this, client_id, to, ticket] { hand_over(client_id, to, ticket); });
   std::unique_ptr<session::Session> session;
   uint64_t uid = 0;
   push_outboxes();  // what was said of it here is older than what will be said there

@@ -1,6 +1,7 @@
 // The worker's subscriptions: SUBSCRIBE and UNSUBSCRIBE, retained messages for who subscribes, and what workers tell
 // each other about their filters. See docs/routes.md.
 #include <algorithm>
+#include <map>
 
 #include "codec/mqtt/text.h"
 #include "service/broker/worker.h"
@@ -60,16 +61,24 @@ void Worker::subscribe_all(Asked& asked, uint64_t uid) {
   std::vector<ReasonCode> reasons;
   std::vector<std::string> retained;
   reasons.reserve(asked.rows.size());
+  // One packet may name a filter a hundred thousand times: it is kept once, as it was named last.
+  std::map<ByteView, SubscriptionMap::const_iterator> entered;
   for (Asked::Row& row : asked.rows) {
     bool fresh = false;
+    SubscriptionMap::const_iterator place;
     mqtt::Filter f = row.options;
     f.filter = row.filter;
-    reasons.push_back(row.refused ? *row.refused : subscribe(*at->second->client, f, asked.id, fresh));
-    if (is_error(reasons.back())) give_back(row, uid);
+    reasons.push_back(row.refused ? *row.refused : subscribe(*at->second->client, f, asked.id, fresh, place));
+    if (is_error(reasons.back()))
+      give_back(row, uid);
+    else
+      entered.emplace(place->first, place);
     const bool shared = mqtt::shared_filter(row.filter).has_value();                  // gets no retained messages
     const bool wanted = f.retain_handling == 0 || (f.retain_handling == 1 && fresh);  // [MQTT-3.3.1-9 .. 11]
-    if (!is_error(reasons.back()) && wanted && !shared) retained.push_back(std::move(row.filter));
+    if (!is_error(reasons.back()) && wanted && !shared && retained.size() < options_.subscriptions_max)
+      retained.push_back(std::move(row.filter));
   }
+  for (const auto& [filter, place] : entered) keep_subscription(*at->second->client, *place);
   // SUBACK promises that from now on nothing is missed, whichever worker it is published on.
   settle_and_keep(*at->second->client, [this, connection = asked.connection, packet_id = asked.packet_id,
                                         reasons = std::move(reasons), retained = std::move(retained)]() mutable {
@@ -89,14 +98,17 @@ std::vector<std::string> Worker::auto_subscribe(ClientConnection& connection) {
     if (!mqtt::filter_valid(filter)) continue;  // a client without a name, say
     bool fresh = false;
     const mqtt::Filter f{filter, a.qos, a.no_local, a.retain_as_published, a.retain_handling};
-    const bool granted = !is_error(subscribe(*connection.client, f, 0, fresh));
+    SubscriptionMap::const_iterator place;
+    const bool granted = !is_error(subscribe(*connection.client, f, 0, fresh, place));
+    if (granted) keep_subscription(*connection.client, *place);
     const bool wanted = a.retain_handling == 0 || (a.retain_handling == 1 && fresh);
     if (granted && wanted && !mqtt::shared_filter(filter)) retained.push_back(filter);
   }
   return retained;
 }
 
-ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh) {
+ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_t id, bool& fresh,
+                             SubscriptionMap::const_iterator& at) {
   if (exclusive_filter(filter.filter) == ByteView()) return ReasonCode::topic_filter_invalid;
   if (filter.filter.size() > UINT16_MAX) return ReasonCode::topic_filter_invalid;  // with its mountpoint
   if (mqtt::topic_levels(filter.filter) > options_.channel.topic_levels_max) {
@@ -119,8 +131,12 @@ ReasonCode Worker::subscribe(Client& client, const mqtt::Filter& filter, uint32_
   s.no_local = filter.no_local;
   s.retain_as_published = filter.retain_as_published;
   s.id = id;
-  if (client.session->durable()) durable_->subscribed(client.uid, it->first, s);
+  at = it;
   return static_cast<ReasonCode>(s.qos);
+}
+
+void Worker::keep_subscription(const Client& client, const SubscriptionMap::value_type& subscription) {
+  if (client.session->durable()) durable_->subscribed(client.uid, subscription.first, subscription.second);
 }
 
 void Worker::on_unsubscribe(ClientConnection& connection, const mqtt::Unsubscribe& unsubscribe) {
