@@ -218,9 +218,9 @@ void Socket::peer_seen_to_end(uint32_t events) {
   }
 }
 
-/// Whether the peer sent anything that was not read yet. What says no more than that TLS ends is nothing.
+/// Whether the peer sent anything that was not read and handled yet. What says no more than that TLS ends is nothing.
 bool Socket::input_waits() const {
-  if (!tail_.empty() || (tls_ && tls_->stashed())) return true;
+  if (!tail_.empty() || handler_->holds_input() || (tls_ && tls_->stashed())) return true;
   int waiting = 0;
   if (::ioctl(descriptor_, FIONREAD, &waiting) != 0 || waiting <= 0) return false;
   constexpr unsigned char kAlert = 21;  // RFC 5246 6.2.1: type, version of two bytes, length of two

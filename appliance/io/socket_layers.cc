@@ -81,7 +81,7 @@ void Socket::ingest(char* bytes, size_t size) {
 }
 
 void Socket::stream_ended() {
-  if (phase_ == Phase::open && paused_ && !tail_.empty()) {
+  if (phase_ == Phase::open && paused_ && (!tail_.empty() || handler_->holds_input())) {
     end_due_ = true;
     return;
   }

@@ -76,6 +76,9 @@ class ConnectionHandler {
   /// While reading is paused and the peer breaks the connection: whether what it had sent before is to be shown still,
   /// at most one read buffer of it. Otherwise it is lost with the connection.
   virtual bool hears_last_words() const { return false; }
+  /// Whether it took bytes that it handles only when it lets reading go on: an orderly end of the peer comes behind
+  /// them.
+  virtual bool holds_input() const { return false; }
   /// The last call; the connection must not be used after it. Also when connecting failed (then without on_open).
   /// An orderly end by the peer has code "net.closed".
   virtual void on_close(Connection& connection, const Error& why) = 0;

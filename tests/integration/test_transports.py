@@ -515,3 +515,22 @@ def test_a_frame_that_announces_more_than_there_is_memory(node, others, kind):
                 assert wire.packet()[0] == PINGRESP
         assert others()
     wire.close()
+
+
+@each_transport
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_client_that_says_all_at_once_and_goes_is_heard(node, kind, clean):
+    """It may send on without waiting for its CONNACK, which takes a while: the session is another worker's, or is read."""
+    hearing = Wire(node, "mqtt", connect("hearing"), wait=WAIT)
+    hearing.subscribe("said/#")
+    said = {b"%d of client %d" % (n, i) for i in range(20) for n in range(50)}
+    for i in range(20):
+        wire = Wire(node, kind, wait=WAIT)
+        wire.send(connect(f"says-{clean}-{i}", clean=clean) + b"".join(publish(f"said/{i}", b"%d of client %d" % (n, i)) for n in range(50))
+                  + b"\xe0\0")
+        wire.close()
+    for _ in range(len(said)):
+        body = hearing.expect(PUBLISH)
+        said.remove(body[2 + int.from_bytes(body[:2], "big"):])
+    assert not said
+    hearing.close()

@@ -115,6 +115,8 @@ class Channel {
   /// Back-pressure from where messages go.
   void hold_back(bool on) { set_pause(kPauseTarget, on); }
   bool held_back() const { return (paused_ & kPauseTarget) != 0; }
+  /// Packets that were taken and wait for the session, an answer or a turn.
+  bool holds_input() const { return state_ != State::closed && paused_ != 0 && !held_.empty(); }
   /// What ready_for() waited for is there.
   void go_on(Instant now);
   /// After turn_is_over(): the others had their turn.

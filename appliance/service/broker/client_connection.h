@@ -46,6 +46,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   void on_open(port::Connection&) override {}
   port::Consumed on_data(port::Connection&, ByteView bytes) override;
   void on_drained(port::Connection&) override;
+  bool holds_input() const override { return channel_.holds_input(); }
   bool hears_last_words() const override { return true; }  // its DISCONNECT may be among them
   void on_close(port::Connection&, const Error& why) override;
 
