@@ -14,14 +14,45 @@ BINARY, TEXT, CLOSE, PING, PONG = 2, 1, 8, 9, 10
 WAIT = 30
 
 
+class Gone(Exception):
+    """The broker closed the connection."""
+
+
+def varint(n):
+    out = b""
+    while True:
+        n, low = n >> 7, n & 127
+        out += bytes([low | (0x80 if n else 0)])
+        if not n:
+            return out
+
+
+def packet(first, body=b""):
+    return bytes([first]) + varint(len(body)) + body
+
+
+def take_packet(buffer):
+    """(first byte, body, the rest of the buffer); None while the packet at its front is not whole."""
+    size, shift, at = 0, 0, 1
+    while at < len(buffer):
+        size |= (buffer[at] & 127) << shift
+        shift, at = shift + 7, at + 1
+        if not buffer[at - 1] & 0x80:
+            return (buffer[0], buffer[at:at + size], buffer[at + size:]) if len(buffer) >= at + size else None
+    return None
+
+
+def text(of):
+    raw = of if isinstance(of, bytes) else of.encode()
+    return struct.pack(">H", len(raw)) + raw
+
+
 def connect_packet(name, keepalive=0):
-    body = b"\0\4MQTT\4\2" + struct.pack(">HH", keepalive, len(name)) + name.encode()
-    return bytes([0x10, len(body)]) + body
+    return packet(0x10, b"\0\4MQTT\4\2" + struct.pack(">H", keepalive) + text(name))
 
 
 def subscribe_packet(filter_, number=1):
-    body = struct.pack(">HH", number, len(filter_)) + filter_.encode() + b"\0"
-    return bytes([0x82, len(body)]) + body
+    return packet(0x82, struct.pack(">H", number) + text(filter_) + b"\0")
 
 
 def open_tcp(port):
@@ -81,12 +112,19 @@ def alive(of):
     return read(of, 2) == PINGRESP
 
 
+def masked(payload, mask):
+    """As RFC 6455 5.3, in one operation of big numbers: floods are made of this."""
+    size = len(payload)
+    key = (mask * (size // 4 + 1))[:size]
+    return (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
+
+
 def frame(payload, opcode=BINARY, fin=True):
     mask = os.urandom(4)
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size) if size < 65536 else (
         b"\xff" + struct.pack(">Q", size))
-    return bytes([(0x80 if fin else 0) | opcode]) + length + mask + bytes(b ^ mask[i % 4] for i, b in enumerate(payload))
+    return bytes([(0x80 if fin else 0) | opcode]) + length + mask + masked(payload, mask)
 
 
 def read_frame(of):
@@ -103,6 +141,11 @@ def read_frame(of):
 
 def open_websocket(port, context=None):
     of = open_tls(port, context) if context else open_tcp(port)
+    upgrade(of)
+    return of
+
+
+def upgrade(of):
     of.sendall(UPGRADE)
     head = b""
     while not head.endswith(b"\r\n\r\n"):
@@ -110,4 +153,3 @@ def open_websocket(port, context=None):
         assert more, head
         head += more
     assert head.startswith(b"HTTP/1.1 101 "), head
-    return of

@@ -2,16 +2,9 @@
 import socket
 import struct
 
+from mqtt_wire import Gone, packet, take_packet, text
+
 CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, UNSUBACK = 2, 3, 4, 5, 6, 7, 9, 11
-
-
-def text(s):
-    raw = s.encode()
-    return struct.pack(">H", len(raw)) + raw
-
-
-class Gone(Exception):
-    """The broker closed the connection."""
 
 
 class Mqtt:
@@ -32,35 +25,18 @@ class Mqtt:
         self.session_present = body[0] == 1
 
     def send(self, kind, flags, body):
-        length, size = b"", len(body)
-        while True:
-            size, low = size >> 7, size & 127
-            length += bytes([low | (128 if size else 0)])
-            if not size:
-                break
-        self.socket.sendall(bytes([kind << 4 | flags]) + length + body)
+        self.socket.sendall(packet(kind << 4 | flags, body))
 
     def read(self, seconds=20):
         """One packet: (kind, flags, body)."""
         self.socket.settimeout(seconds)
-        while True:
-            size, shift, at = 0, 0, 1
-            while at < len(self.buffer):
-                size |= (self.buffer[at] & 127) << shift
-                shift += 7
-                at += 1
-                if not self.buffer[at - 1] & 128:
-                    break
-            else:
-                at = None
-            if at is not None and len(self.buffer) >= at + size:
-                head, body = self.buffer[0], self.buffer[at:at + size]
-                self.buffer = self.buffer[at + size:]
-                return head >> 4, head & 15, body
+        while (taken := take_packet(self.buffer)) is None:
             more = self.socket.recv(1 << 20)
             if not more:
                 raise Gone
             self.buffer += more
+        head, body, self.buffer = taken
+        return head >> 4, head & 15, body
 
     def expect(self, kind, packet_id=None, seconds=20):
         """The next packet of that kind; PUBLISHes that come before it are kept for messages()."""

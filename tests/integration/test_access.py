@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from mqtt_wire import packet, text, varint
 from node import Node
 from packets import Mqtt
 from waiting import patience, wait_until
@@ -420,25 +421,12 @@ class Scram:
         self.socket = socket.create_connection(("127.0.0.1", node.mqtt_port), SECONDS)
         self.user, self.password = user, password
 
-    @staticmethod
-    def text(of):
-        return struct.pack("!H", len(of)) + of
-
-    @staticmethod
-    def length(n):
-        out = b""
-        while True:
-            n, digit = n >> 7, n & 0x7F
-            out += bytes([digit | (0x80 if n else 0)])
-            if not n:
-                return out
-
     def properties(self, data):
-        block = b"\x15" + self.text(self.METHOD) + (b"\x16" + self.text(data) if data is not None else b"")
-        return self.length(len(block)) + block
+        block = b"\x15" + text(self.METHOD) + (b"\x16" + text(data) if data is not None else b"")
+        return varint(len(block)) + block
 
     def send(self, first, body):
-        self.socket.sendall(bytes([first]) + self.length(len(body)) + body)
+        self.socket.sendall(packet(first, body))
 
     def exact(self, n):
         out = b""
@@ -484,7 +472,7 @@ class Scram:
 
     def connect(self):
         """The CONNACK's reason."""
-        self.send(0x10, self.text(b"MQTT") + b"\x05\x02\x00\x3c" + self.properties(self.first()) + self.text(b"scram"))
+        self.send(0x10, text(b"MQTT") + b"\x05\x02\x00\x3c" + self.properties(self.first()) + text(b"scram"))
         kind, body = self.receive()
         if kind == 2:
             return body[1]

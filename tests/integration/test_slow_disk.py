@@ -6,8 +6,9 @@ import time
 
 import pytest
 from disks import needs_root
-from mqtt_wire import CONNACK, alive, connect_packet, open_tcp, read, subscribe_packet
+from mqtt_wire import CONNACK, alive, connect_packet, open_tcp, packet, read, subscribe_packet, text
 from waiting import wait_until
+from wires import resident
 
 pytestmark = [needs_root, pytest.mark.skipif(shutil.which("fsfreeze") is None, reason="needs fsfreeze")]
 MIB = 1024 * 1024
@@ -48,24 +49,6 @@ def disk(net, tmp_path):  # after net, so that it goes on before nodes are ended
 @pytest.fixture
 def node(net, disk):
     return net.node("gw", listener=True, node={"data_dir": disk.path / "data"}, broker={"workers": 2}).start()
-
-
-def resident(node):
-    with open(f"/proc/{node.pid}/statm") as file:
-        return int(file.read().split()[1]) * 4096
-
-
-def packet(first, body):
-    size, length = len(body), b""
-    while True:
-        size, digit = size >> 7, size & 127
-        length += bytes([digit | (0x80 if size else 0)])
-        if not size:
-            return bytes([first]) + length + body
-
-
-def text(of):
-    return struct.pack(">H", len(of)) + of
 
 
 def connect_with_will(name, will):

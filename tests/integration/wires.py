@@ -1,12 +1,11 @@
 """Raw MQTT 3.1.1 and 5 over each of the four transports: the same bytes, whatever lies beneath them. For what no proper
 client does; mqtt_wire.py has the layers themselves."""
-import os
 import pathlib
 import socket
 import ssl
 import struct
 
-from mqtt_wire import CLOSE, PING, PONG, UPGRADE, WAIT
+from mqtt_wire import CLOSE, PING, PONG, WAIT, Gone, frame, packet, take_packet, text, upgrade, varint
 
 TRANSPORTS = ["mqtt", "tls", "ws", "wss"]  # names of gateway_of_each_kind
 CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, PINGRESP, DISCONNECT = (
@@ -14,29 +13,7 @@ CONNECT, CONNACK, PUBLISH, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBACK, PINGRESP, DI
 SMALL = 16 * 1024  # buffers of a socket whose client does not read: what the kernel takes is nobody's backlog
 
 
-class Gone(Exception):
-    """The broker closed the connection."""
-
-
 # --- packets
-
-def varint(n):
-    out = b""
-    while True:
-        n, low = n >> 7, n & 127
-        out += bytes([low | (0x80 if n else 0)])
-        if not n:
-            return out
-
-
-def packet(first, body=b""):
-    return bytes([first]) + varint(len(body)) + body
-
-
-def text(of):
-    raw = of if isinstance(of, bytes) else of.encode()
-    return struct.pack(">H", len(raw)) + raw
-
 
 def connect(name, version=4, clean=True, keepalive=0, will=None, expiry=None, receive_maximum=None, alias_maximum=None):
     """will: (topic, payload), at QoS 0."""
@@ -68,22 +45,6 @@ def ack(kind, packet_id):
     return packet(kind | (2 if kind == PUBREL else 0), struct.pack(">H", packet_id))
 
 
-# --- frames
-
-def masked(payload, mask):
-    """As RFC 6455 5.3, in one operation of big numbers: floods are made of this."""
-    size = len(payload)
-    key = (mask * (size // 4 + 1))[:size]
-    return (int.from_bytes(payload, "big") ^ int.from_bytes(key, "big")).to_bytes(size, "big")
-
-
-def frame(payload, opcode=2, fin=True):
-    size, mask = len(payload), os.urandom(4)
-    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + struct.pack(">H", size) if size < 65536 else (
-        b"\xff" + struct.pack(">Q", size))
-    return bytes([(0x80 if fin else 0) | opcode]) + length + mask + masked(payload, mask)
-
-
 # --- a connection
 
 def open_stream(node, kind, buffers=None, wait=WAIT, session=None):
@@ -98,13 +59,7 @@ def open_stream(node, kind, buffers=None, wait=WAIT, session=None):
     if kind in ("tls", "wss"):
         of = node.context.wrap_socket(of, server_hostname="127.0.0.1", session=session)
     if kind in ("ws", "wss"):
-        of.sendall(UPGRADE)
-        head = b""
-        while not head.endswith(b"\r\n\r\n"):
-            more = of.recv(1)
-            assert more, head
-            head += more
-        assert head.startswith(b"HTTP/1.1 101 "), head
+        upgrade(of)
     return of
 
 
@@ -163,17 +118,10 @@ class Wire:
 
     def packet(self):
         """The next one: (first byte, body)."""
-        while True:
-            size, shift, at = 0, 0, 1
-            while at < len(self.input):
-                size |= (self.input[at] & 127) << shift
-                shift, at = shift + 7, at + 1
-                if not self.input[at - 1] & 0x80:
-                    if len(self.input) < at + size:
-                        break
-                    first, body, self.input = self.input[0], self.input[at:at + size], self.input[at + size:]
-                    return first, body
+        while (taken := take_packet(self.input)) is None:
             self._more()
+        first, body, self.input = taken
+        return first, body
 
     def expect(self, kind):
         first, body = self.packet()
