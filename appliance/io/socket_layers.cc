@@ -85,16 +85,15 @@ void Socket::stream_ended() {
     end_due_ = true;
     return;
   }
-  if (!websocket_) return end_of_input(tls_->failure());
-  ws::FrameDecoder& decoder = websocket_->decoder;
-  if (decoder.failed()) {
+  const ws::FrameDecoder* frames = websocket_ ? &websocket_->decoder : nullptr;
+  if (frames && frames->failed()) {
     loop_.counters.websocket_faults.add();
-    end_websocket(decoder.failed(),
-                  {port::net_errors::websocket, peer_.address + ": " + std::string(decoder.fault()), 0});
-  } else if (decoder.closed()) {
+    end_websocket(frames->failed(),
+                  {port::net_errors::websocket, peer_.address + ": " + std::string(frames->fault()), 0});
+  } else if (frames && frames->closed()) {
     // Its code comes back to it (RFC 6455 5.5.1).
-    end_websocket(*decoder.closed(), {port::net_errors::closed,
-                                      peer_.address + ": closed with code " + std::to_string(*decoder.closed()), 0});
+    end_websocket(*frames->closed(), {port::net_errors::closed,
+                                      peer_.address + ": closed with code " + std::to_string(*frames->closed()), 0});
   } else {
     end_of_input(tls_->failure());
   }

@@ -26,16 +26,27 @@ port::Consumed ClientConnection::on_data(port::Connection&, ByteView bytes) {
     worker_.context().counters.slow_consumers.add();
     channel_.kick(mqtt::ReasonCode::quota_exceeded);
   }
-  session::Counters& counters = worker_.context().counters;
+  session::Channel::Consumed consumed;
+  handle([&](Instant now) {
+    consumed = channel_.input(bytes, now);
+    worker_.context().counters.bytes_in.add(consumed.bytes);
+    if (client && client->offer) worker_.continue_offer(*client);  // acks may have made room
+    if (client && client->parked) worker_.unpark(*client);
+    return consumed.bytes;
+  });
+  return {consumed.bytes, consumed.wanted};
+}
+
+/// Packets, by `take`, which gets the time and says how many bytes are new.
+template <class Take>
+void ClientConnection::handle(Take take) {
+  const session::Counters& counters = worker_.context().counters;
   const uint64_t before = counters.messages_in.get();
   const uint64_t changes = worker_.durable_changes();
-  begin_turn();
-  const session::Channel::Consumed consumed = channel_.input(bytes, worker_.loop().now());
-  counters.bytes_in.add(consumed.bytes);
-  if (client && client->offer) worker_.continue_offer(*client);  // acks may have made room
-  if (client && client->parked) worker_.unpark(*client);
-  worker_.on_received(*this, counters.messages_in.get() - before, consumed.bytes, worker_.durable_changes() != changes);
-  return {consumed.bytes, consumed.wanted};
+  turn_began_ = worker_.loop().now();
+  turn_packets_ = 0;
+  const size_t bytes = take(turn_began_);
+  worker_.on_received(*this, counters.messages_in.get() - before, bytes, worker_.durable_changes() != changes);
 }
 
 void ClientConnection::on_drained(port::Connection&) {
@@ -89,17 +100,11 @@ bool ClientConnection::ready_for(const mqtt::Subscribe& subscribe) {
 }
 
 void ClientConnection::go_on() {
-  session::Counters& counters = worker_.context().counters;
-  const uint64_t before = counters.messages_in.get();
-  const uint64_t changes = worker_.durable_changes();
-  begin_turn();
-  channel_.go_on(worker_.loop().now());
-  worker_.on_received(*this, counters.messages_in.get() - before, 0, worker_.durable_changes() != changes);
+  handle([this](Instant now) { return channel_.go_on(now), 0; });
 }
 
-void ClientConnection::begin_turn() {
-  turn_began_ = worker_.loop().now();
-  turn_packets_ = 0;
+void ClientConnection::take_turn() {
+  handle([this](Instant now) { return channel_.take_turn(now), 0; });
 }
 
 /// A read may bring thousands of packets, and each of them may cost milliseconds: one client's are not to be everybody
@@ -110,15 +115,6 @@ bool ClientConnection::turn_is_over() {
   if (worker_.loop().exact_now() - turn_began_ < kTurn) return false;
   worker_.yield(*this);
   return true;
-}
-
-void ClientConnection::take_turn() {
-  session::Counters& counters = worker_.context().counters;
-  const uint64_t before = counters.messages_in.get();
-  const uint64_t changes = worker_.durable_changes();
-  begin_turn();
-  channel_.take_turn(worker_.loop().now());
-  worker_.on_received(*this, counters.messages_in.get() - before, 0, worker_.durable_changes() != changes);
 }
 
 void ClientConnection::on_subscribe(const mqtt::Subscribe& subscribe) {

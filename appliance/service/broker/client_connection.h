@@ -73,7 +73,8 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   void take_turn();
 
  private:
-  void begin_turn();
+  template <class Take>
+  void handle(Take take);
 
   Worker& worker_;
   const uint64_t id_;

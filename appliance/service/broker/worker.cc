@@ -293,6 +293,10 @@ void Worker::synced(uint64_t round) {
 /// What it sent is not handled to the end, since it takes too long: others first.
 void Worker::yield(ClientConnection& connection) {
   yielded_.push_back(connection.id());
+  post_turn();
+}
+
+void Worker::post_turn() {
   if (!std::exchange(yielded_posted_, true)) loop_.post([this] { next_turn(); });
 }
 
@@ -305,7 +309,7 @@ void Worker::next_turn() {
     found = it != connections_.end();
     if (found) it->second->take_turn();
   }
-  if (!yielded_.empty() && !std::exchange(yielded_posted_, true)) loop_.post([this] { next_turn(); });
+  if (!yielded_.empty()) post_turn();
 }
 
 // --- back-pressure

@@ -271,6 +271,7 @@ class Worker final : public JournalMember {
   void settle(port::Task then, bool messages = false);
   void on_sync(uint32_t from, uint64_t round);
   void synced(uint64_t round);
+  void post_turn();
   void next_turn();
   void hold_back(ClientConnection& connection);
   void release_held_back();

@@ -91,11 +91,12 @@ std::string FilesTarget::blocked(const port::Batch& batch) const {
 /// Into the group, behind what of its stream waits, or back to its source (false).
 bool FilesTarget::place(port::Batch batch) {
   const bool behind = waiting_streams_.contains(batch.stream);
-  if (std::string category = behind ? std::string() : blocked(batch); behind || !category.empty()) {
-    if (!behind && source_.take_back(batch.stream, batch.first)) {
-      held_[batch.stream] = std::move(category);
-      return false;
-    }
+  std::string category = behind ? std::string() : blocked(batch);
+  if (!category.empty() && source_.take_back(batch.stream, batch.first)) {
+    held_[batch.stream] = std::move(category);
+    return false;
+  }
+  if (behind || !category.empty()) {
     waiting_streams_.insert(batch.stream);
     waiting_bytes_ += batch.packed.size();
     waiting_.push_back(std::move(batch));

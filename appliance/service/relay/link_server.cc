@@ -165,9 +165,7 @@ class LinkServer::Session : public port::ConnectionHandler,
   }
   bool ready() const { return ready_; }
   uint64_t target() const { return target_; }
-  bool speaks_for(const link::StreamKey& stream) const {
-    return ready_ && !closing_ && hello_.node == stream.sender && target_ == stream.target;
-  }
+  bool speaks_to(uint64_t target) const { return ready_ && !closing_ && target_ == target; }
   /// Whether its sender has asked about all of its streams: before anything else, and as soon as it is connected.
   bool has_asked(Instant now) const {
     return ready_ && !closing_ && (brought_ || now - introduced_at_ >= Staging::kAskedAfter);
@@ -481,11 +479,10 @@ void LinkServer::introduced(Session& session) {
 }
 
 void LinkServer::replace(Session& session) {
-  Session* older = &session;
   log_debug("link_session_replaced", {{"node", session.hello().name}});
-  older->drop();
+  session.drop();
   // Destroyed later: it may be the one whose bytes are being handled further up the stack.
-  forget_later(older->number());
+  forget_later(session.number());
 }
 
 void LinkServer::ended(Session& session) {
@@ -498,8 +495,8 @@ void LinkServer::ended(Session& session) {
 /// first may lie unread, while another connection brought it again.
 void LinkServer::close(Session& session, const link::StreamKey& key) {
   if (intake_.known(key) && !intake_.closing(key))
-    for (const auto& [number, other] : sessions_)
-      if (other->speaks_for(key)) intake_.introduce(key, other);
+    for (auto it = channels_.lower_bound({key.sender, 0}); it != channels_.end() && it->first.first == key.sender; ++it)
+      if (it->second->speaks_to(key.target)) intake_.introduce(key, it->second->shared_from_this());
   if (intake_.close(key, session.shared_from_this()) && staging_) staging_->close(key);
 }
 
