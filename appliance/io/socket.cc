@@ -201,6 +201,7 @@ void Socket::on_event(uint32_t events) {
 /// been before.
 void Socket::peer_seen_to_end(uint32_t events) {
   if ((events & (EPOLLERR | EPOLLHUP)) != 0) {
+    if (handler_->waits_for_turn()) return set_watched(0);  // it would come again at once; then reading finds out
     loop_.counters.ended_unread.add();
     if (handler_->hears_last_words()) {
       paused_ = false;

@@ -556,6 +556,26 @@ TEST(Paused, the_last_words_of_a_broken_connection_are_for_who_wants_them) {
   EXPECT_EQ(p.there().data, "abc");
 }
 
+/// It is paused for others' sake alone, and not done with what came before the peer broke off.
+TEST(Paused, who_waits_for_a_turn_is_shown_everything_before_the_end) {
+  IoLoop loop;
+  Server server(loop, {}, [&](Recorder& there) {
+    there.in_turns = true;
+    there.at_data = [&](port::Connection& connection, ByteView bytes) {
+      there.data += bytes.substr(0, 1);
+      connection.pause_reading(true);
+      loop.post([&] { loop.post([&connection] { connection.pause_reading(false); }); });
+      return port::Consumed{1, 0};
+    };
+  });
+  RawClient client(server.at());
+  client.send("abcdefghij");
+  PH_EXPECT_SOON(loop, server.clients.size() == 1 && !server.clients[0]->data.empty());
+  client.reset();
+  PH_EXPECT_SOON(loop, server.clients[0]->closed.has_value());
+  EXPECT_EQ(server.clients[0]->data, "abcdefghij");
+}
+
 TEST(Paused, the_last_words_are_one_buffer) {
   IoLoop loop;
   PausedPeer p(loop, true);

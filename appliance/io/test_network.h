@@ -36,6 +36,7 @@ class Recorder final : public port::ConnectionHandler {
     if (at_drained) at_drained(self);
   }
   bool hears_last_words() const override { return last_words; }
+  bool waits_for_turn() const override { return in_turns; }
   void on_close(port::Connection&, const Error& why) override {
     EXPECT_FALSE(closed) << "on_close comes once";
     closed = why;
@@ -48,6 +49,7 @@ class Recorder final : public port::ConnectionHandler {
   int drained = 0;
   bool opened = false;
   bool last_words = false;
+  bool in_turns = false;
   std::optional<Error> closed;
   std::function<void(port::Connection&)> at_open;
   std::function<port::Consumed(port::Connection&, ByteView)> at_data;

@@ -79,6 +79,8 @@ class ConnectionHandler {
   /// Whether it took bytes that it handles only when it lets reading go on: an orderly end of the peer comes behind
   /// them.
   virtual bool holds_input() const { return false; }
+  /// Whether it paused reading for others alone, and goes on by itself at once: no end of the peer comes before that.
+  virtual bool waits_for_turn() const { return false; }
   /// The last call; the connection must not be used after it. Also when connecting failed (then without on_open).
   /// An orderly end by the peer has code "net.closed".
   virtual void on_close(Connection& connection, const Error& why) = 0;

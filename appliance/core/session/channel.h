@@ -117,6 +117,7 @@ class Channel {
   bool held_back() const { return (paused_ & kPauseTarget) != 0; }
   /// Packets that were taken and wait for the session, an answer or a turn.
   bool holds_input() const { return state_ != State::closed && paused_ != 0 && !held_.empty(); }
+  bool waits_for_turn() const { return paused_ == kPauseTurn; }
   /// What ready_for() waited for is there.
   void go_on(Instant now);
   /// After turn_is_over(): the others had their turn.

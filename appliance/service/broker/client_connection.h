@@ -47,6 +47,7 @@ class ClientConnection final : public port::ConnectionHandler, public session::C
   port::Consumed on_data(port::Connection&, ByteView bytes) override;
   void on_drained(port::Connection&) override;
   bool holds_input() const override { return channel_.holds_input(); }
+  bool waits_for_turn() const override { return channel_.waits_for_turn(); }
   bool hears_last_words() const override { return true; }  // its DISCONNECT may be among them
   void on_close(port::Connection&, const Error& why) override;
 
