@@ -18,6 +18,7 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TREE / "tests/integration"))
 
 import events_peer  # noqa: E402
+import lsd_daemon  # noqa: E402
 from net import Net  # noqa: E402
 from waiting import wait_until  # noqa: E402
 
@@ -84,7 +85,7 @@ def main():
     options.add_argument("--seconds", type=int, default=10, help="how long latency is measured (0: not)")
     options.add_argument("--runs", type=int, default=5)
     options.add_argument("--preset", default="release")
-    options.add_argument("--peer", metavar="LSD", help="beside this LSD binary (tests/integration/lsd_daemon.py): what both do "
+    options.add_argument("--peer", metavar="LSD", type=lsd_daemon.named, help="beside this LSD binary (tests/integration/lsd_daemon.py): what both do "
                          "with one category, with eight, at a steady rate, and idle")
     options.add_argument("--idle", type=int, default=2000, help="categories of the idle row of --peer")
     asked = options.parse_args()

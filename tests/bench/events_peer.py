@@ -123,7 +123,6 @@ def idle(system, loads, categories, seconds=10):
 
 
 def compare(asked, program, loads, folder):
-    os.environ["PH_LSD"] = asked.peer
     scenarios = [("one category", lambda s: throughput(s, loads, asked.lines, 1)),
                  ("eight categories", lambda s: throughput(s, loads, asked.lines, 8))]
     if asked.seconds:

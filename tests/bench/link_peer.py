@@ -78,7 +78,6 @@ def of_ours(asked, build, folder, lines):
 
 def compare(asked, build, folder, link_row):
     """link_row(): the row of the link. Ratios of it are to LSD's best."""
-    os.environ["PH_LSD"] = asked.peer
     kinds = {"LSD": of_lsd, "LSD's protocol": of_ours}
     rows = {}
     for _ in range(asked.runs):

@@ -18,6 +18,7 @@ TREE = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(TREE / "tests/integration"))
 
 import link_peer  # noqa: E402
+import lsd_daemon  # noqa: E402
 from link_crowd import Crowd  # noqa: E402
 from net import Net  # noqa: E402
 from waiting import wait_until  # noqa: E402
@@ -78,7 +79,7 @@ def main():
     options.add_argument("--memory", help="receiver.memory, its default without it")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--preset", default="release")
-    options.add_argument("--peer", metavar="LSD", help="beside this LSD binary (tests/integration/lsd_daemon.py): both as a "
+    options.add_argument("--peer", metavar="LSD", type=lsd_daemon.named, help="beside this LSD binary (tests/integration/lsd_daemon.py): both as a "
                          "receiver of as many LSD clients, then the link")
     options.add_argument("--lines", type=int, nargs="+", default=[20, 100, 400], help="in a request of a client of --peer")
     options.add_argument("--seconds", type=int, default=3, help="that a row of --peer is measured")

@@ -1,6 +1,7 @@
 """The real LSD as a process, where there is one: $PH_LSD names its binary. It is made from the source of badoo/lsd with
 Debian's golang: the tree in <GOPATH>/src/github.com/badoo/lsd (its dependencies are in it), then
 GO111MODULE=off GOPATH=<GOPATH> go build -o lsd github.com/badoo/lsd."""
+import argparse
 import json
 import os
 import signal
@@ -13,6 +14,14 @@ from waiting import wait_until
 def binary():
     path = os.environ.get("PH_LSD")
     return path if path and os.access(path, os.X_OK) else None
+
+
+def named(path):
+    """An argument that names the binary, for all of this process."""
+    os.environ["PH_LSD"] = path
+    if binary() is None:
+        raise argparse.ArgumentTypeError(f"{path}: no such program")
+    return path
 
 
 class Daemon:
